@@ -358,10 +358,10 @@ def test_attempts_of_a_task_are_grouped(ledger: Path) -> None:
             "started_at": NOW + HOUR,
         }
         book.run("aaaa00000001", attempt=1, verdict="api", error="API error 500", **first)
-        later = {**first, "started_at": NOW + 3 * HOUR}
+        later = {**first, "started_at": NOW + 3 * HOUR, "prompt": "continue"}
         book.run("bbbb00000002", attempt=2, **later)
         book.run("cccc00000003", started_at=NOW + 2 * HOUR, prompt="Other work")
-        book.insert("tasks", id="task1", verdict="success", attempts=2)
+        book.insert("tasks", id="task1", verdict="success", attempts=2, prompt="Fix the parser")
     lines = shown(ask(ledger, "runs", "--last", "3", COLUMNS="90"))
     assert lines[:4] == [
         "id        when         agent   verdict     cost  project           prompt or error",
@@ -373,6 +373,24 @@ def test_attempts_of_a_task_are_grouped(ledger: Path) -> None:
     assert answer(ledger, "usage")["wasted"]["runs"] == 1
     ranked = shown(ask(ledger, "runs", "--top", "cost", "--last", "2", COLUMNS="80"))
     assert "attempt" not in "".join(ranked)  # by rank, not by task
+
+
+def test_a_run_without_an_error_shows_its_reason(ledger: Path) -> None:
+    """Denied calls and open questions are in the report only; colours of errors are dropped."""
+    with closing(open_ledger(str(ledger))) as store:
+        book = Book(store)
+        denied = Report(verdict="permission", warnings=["permission: 1 call denied (Bash)"])
+        asked = Report(verdict="interactive", text="I found two.\nWhich one?")
+        book.run("aaaa00000001", denied, verdict="permission", started_at=NOW + HOUR)
+        book.run("bbbb00000002", asked, verdict="interactive", started_at=NOW + 2 * HOUR)
+        error = "\x1b[91m\x1b[1mError:\x1b[0m no session"
+        book.run("cccc00000003", verdict="subprocess", error=error, started_at=NOW + 3 * HOUR)
+    lines = shown(ask(ledger, "runs", "--last", "3", COLUMNS="99"))
+    assert [line.split("engine  ")[-1] for line in lines[1:4]] == [
+        "Error: no session",
+        "asks: Which one?",
+        "1 call denied (Bash)",
+    ]
 
 
 def test_sessions(ledger: Path) -> None:

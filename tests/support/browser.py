@@ -41,19 +41,26 @@ class OpenedPage:
 
 
 @contextmanager
-def open_file(path: Path, *, width: int = 1100, dark: bool = False) -> Iterator[OpenedPage]:
-    """Open a local file in a new browser."""
+def launch() -> Iterator[Any]:
+    """A new browser. While it is open, this thread has a running event loop."""
     program = chromium()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
         try:
-            page = browser.new_page(
-                viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-            )
-            opened = OpenedPage(page)
-            page.goto(path.as_uri())
-            yield opened
+            yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def open_file(path: Path, *, width: int = 1100, dark: bool = False) -> Iterator[OpenedPage]:
+    """Open a local file in a new browser."""
+    with launch() as browser:
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        opened = OpenedPage(page)
+        page.goto(path.as_uri())
+        yield opened

@@ -19,8 +19,8 @@ from tests.views.test_rendering import PAYLOAD, is_safe
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = {
-    "Fix the price": ROOT / "src/steno/demo/finished",
-    "Remove [red]build[/red]": ROOT / "tests/recordings/claude/2.1.325/permission_denied",
+    "Fix the [red]price[/red]": ROOT / "src/steno/demo/finished",
+    "Remove the build": ROOT / "tests/recordings/claude/2.1.325/permission_denied",
 }
 HOUR = 3_600_000
 
@@ -67,23 +67,23 @@ def masked(lines: list[str]) -> list[str]:
 
 
 LIST_80 = [
-    " steno top · 0 active · 2 runs today · 1 failed · $0.1404 today · HH:MM:SS",
+    " steno top · 0 active · 2 runs today · 1 failed · $0.14 today · HH:MM:SS",
     " claude 5 hours ████░░░░░░ 37% resets in 3 h MM min",
-    " budget day █░░░░░░░░░ 3% of $5.0000",
-    " id        state       time     cost  context   activity",
-    " IDENTITY  permission  0:00  $0.0221  █░░░░ 2%  Remove [red]build[/red]",
-    " IDENTITY  success     0:00  $0.1183  █░░░░ 2%  Fix the price",
+    " budget day █░░░░░░░░░ 3% of $5.00",
+    " id        state       time   cost  context   activity",
+    " IDENTITY  permission  0:00  $0.02  █░░░░ 2%  2 calls denied (Write, Bash)",
+    " IDENTITY  success     0:00  $0.12  █░░░░ 2%  Fix the [red]price[/red]",
     " / filter  s stop  r resume  ? help  q quit",
 ]
 LIST_120 = [
     LIST_80[0],
-    " claude 5 hours ████░░░░░░ 37% resets in 3 h MM min · budget day █░░░░░░░░░ 3% of $5.0000",
-    " id        state       when         time     cost  context   agent   project"
+    " claude 5 hours ████░░░░░░ 37% resets in 3 h MM min · budget day █░░░░░░░░░ 3% of $5.00",
+    " id        state       when         time   cost  context   agent   project"
     "            activity",
-    " IDENTITY  permission  MM-DD HH:MM  0:00  $0.0221  █░░░░ 2%  claude  /tmp/demo/project"
-    "  Remove [red]build[/red]",
-    " IDENTITY  success     MM-DD HH:MM  0:00  $0.1183  █░░░░ 2%  claude  /tmp/demo/project"
-    "  Fix the price",
+    " IDENTITY  permission  MM-DD HH:MM  0:00  $0.02  █░░░░ 2%  claude  /tmp/demo/project"
+    "  2 calls denied (Write, Bash)",
+    " IDENTITY  success     MM-DD HH:MM  0:00  $0.12  █░░░░ 2%  claude  /tmp/demo/project"
+    "  Fix the [red]price[/red]",
     LIST_80[-1],
 ]
 
@@ -91,15 +91,15 @@ LIST_120 = [
 @pytest.mark.parametrize(("columns", "wanted"), [(80, LIST_80), (120, LIST_120)])
 def test_the_list(place: Place, tmp_path: Path, columns: int, wanted: list[str]) -> None:
     with open_top(place, tmp_path, columns) as terminal:
-        lines = terminal.wait(lambda screen: "Fix the price" in screen and "q quit" in screen)
+        lines = terminal.wait(lambda screen: "Fix the [red]price" in screen and "q quit" in screen)
         assert masked(lines) == wanted
         terminal.press("/")
-        terminal.press("price")
-        lines = masked(terminal.wait(lambda screen: "build" not in screen))
+        terminal.press("build")
+        lines = masked(terminal.wait(lambda screen: "price" not in screen))
         found = [line.split()[-3:] for line in lines if "IDENTITY" in line]
-        assert found == [["Fix", "the", "price"]]
+        assert found == [["denied", "(Write,", "Bash)"]]  # its prompt has the word
         terminal.press("Escape")
-        terminal.wait("build")
+        terminal.wait("price")
         terminal.press("?")
         terminal.wait("Keys of a run")
         terminal.press("x")
@@ -110,13 +110,13 @@ def test_the_list(place: Place, tmp_path: Path, columns: int, wanted: list[str])
 
 def test_one_run_page_by_page(place: Place, tmp_path: Path) -> None:
     with open_top(place, tmp_path, 80) as terminal:
-        terminal.wait("Fix the price")
+        terminal.wait("[red]price")
         terminal.press("j", "Enter")
         terminal.wait("agent reports success")
         lines = terminal.wait("q back")
         assert lines[-1].strip() == "1 summary  2 conversation  3 tools  4 files  5 context  q back"
         terminal.press("2")
-        assert any("1 prompt" in line for line in terminal.wait("Fix the price"))
+        assert any("1 prompt" in line for line in terminal.wait("Fix the"))
         terminal.press("3")
         tools = [line.split()[:2] for line in terminal.wait("result")[1:7]]
         assert tools == [
@@ -139,10 +139,11 @@ def test_one_run_page_by_page(place: Place, tmp_path: Path) -> None:
         terminal.wait("/ filter")
 
 
-def test_stop_asks_first_and_resume_shows_the_command(tmp_path: Path) -> None:
+def test_stop_and_resume_ask_first(tmp_path: Path) -> None:
     with TemporaryDirectory(prefix="steno-") as folder:
         place = Place(Path(folder))
-        lines = (init(), assistant(call("t1", "Bash", command="make test")))
+        begin = init(cwd=str(place.work))
+        lines = (begin, assistant(call("t1", "Bash", command="make test")))
         place.plan({"out": stream(*lines).decode(), "sleep": 60})
         running = place.start("run", "Fix the build")
         try:
@@ -168,6 +169,14 @@ def test_stop_asks_first_and_resume_shows_the_command(tmp_path: Path) -> None:
                 terminal.press("x")
                 assert running.wait(30) == 130
                 terminal.wait("interrupted")
+                place.plan({"out": stream(begin, assistant(text("Once more."))).decode()})
+                terminal.press("r")
+                terminal.wait('in the background with the prompt "continue"?')
+                terminal.press("y")
+                terminal.wait("Resuming: the new run")
+                terminal.press("x")
+                terminal.wait("no_result")
+                assert place.calls[-1]["prompt"] == "continue"
         finally:
             running.kill()
             running.communicate()

@@ -199,8 +199,8 @@ def test_the_axis_ends_above_what_was_used() -> None:
         "      " + "        ▼       ▼",
     ]
     assert [
-        plot(points(used), PageStyle(60), 4)[0][:4] for used in (20, 21, 51, 150, 201, 501)
-    ] == ["2.0%", "5.0%", " 10%", " 20%", " 50%", "100%"]
+        plot(points(used), PageStyle(60), 4)[0][:4] for used in (20, 21, 51, 150, 215, 501, 801)
+    ] == ["2.0%", "5.0%", " 10%", " 20%", " 30%", " 60%", "100%"]
 
 
 @pytest.mark.parametrize("many", [1, 2, 30, 31, 500, 9999])

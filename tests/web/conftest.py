@@ -1,7 +1,6 @@
 """A running `steno serve` with a ledger of recordings, one of them hostile, and a real browser."""
 
 import http.client
-import os
 import re
 import shutil
 import signal
@@ -9,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +15,8 @@ import pytest
 from steno.ledger.queries.budget import set_budget
 from steno.ledger.store import open_ledger
 from steno.recording.format import Header
+from steno.report import RunOrigin
+from tests.support.browser import launch
 from tests.support.claude_lines import (
     answer,
     assistant,
@@ -31,15 +31,10 @@ from tests.support.claude_lines import (
 )
 from tests.support.scripted_place import NEWEST, Place
 
-CHROMIUM = "/usr/bin/chromium"
-CHROMIUM_FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
-    *("--disable-component-update", "--disable-sync"),
-]
 LONG = 60.0
 CASES = (
     *("multi_tool_edit", "permission_denied", "tool_error", "max_turns", "api_429_exhausted"),
-    *("simple_success", "subagent_parallel", "compact_auto"),
+    *("simple_success", "subagent_parallel", "compact_auto", "invalid_flag"),
 )
 # As prompt, file name, tool name, model name and output.
 HOSTILE = (
@@ -54,15 +49,21 @@ LONG_LINE = "x" * 1_000_000
 
 
 def hostile_lines() -> bytes:
+    path = f"/srv/project/{HOSTILE}"
+    edit = {"file_path": path, "old_string": "one", "new_string": HOSTILE}
+    hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1}
+    patch = {"filePath": path, "structuredPatch": [{**hunk, "lines": ["-one", f"+{HOSTILE}"]}]}
     return stream(
         init(model=HOSTILE),
         assistant(
             text(HOSTILE),
-            call("c1", HOSTILE, file_path=f"/srv/project/{HOSTILE}", content=HOSTILE),
+            call("c1", HOSTILE, file_path=path, content=HOSTILE),
             call("c2", "Bash", command=HOSTILE),
+            call("c3", "Edit", **edit),
         ),
         answer("c1", HOSTILE),
         answer("c2", f"{HOSTILE}\n{LONG_LINE}", is_error=True),
+        answer("c3", "updated", tool_use_result=patch),
         result(HOSTILE, is_error=True, subtype="error_during_execution", errors=[HOSTILE]),
     )
 
@@ -137,7 +138,13 @@ def fill(place: Place) -> None:
         shutil.copytree(NEWEST / case, folder / case)
     now = time.time()
     header = Header(
-        agent="claude", run_id=HOSTILE_RUN, prompt=HOSTILE, started_at=now, cwd="/srv/project"
+        agent="claude",
+        run_id=HOSTILE_RUN,
+        prompt=HOSTILE,
+        started_at=now,
+        cwd=f"/srv/{HOSTILE}",
+        tags={"team": HOSTILE},
+        origin=RunOrigin(host=HOSTILE, user=HOSTILE, branch=HOSTILE),
     )
     tape(folder / "hostile.steno", out(hostile_lines()), ended(1), header=header)
     ledger = place.folder / "ledger.db"
@@ -156,19 +163,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """Debian's Chromium; without one, a skip, or a failure if STENO_REQUIRE names `browser`."""
-    if not Path(CHROMIUM).exists():
-        if "browser" in os.environ.get("STENO_REQUIRE", "").split(","):
-            pytest.fail(f"{CHROMIUM} not found, and STENO_REQUIRE requires a browser")
-        pytest.skip(f"{CHROMIUM} not found")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+    """A browser for the tests of one file; other tests need their own event loop."""
+    with launch() as browser:
         yield browser
-        browser.close()
 
 
 class Tab:

@@ -2,8 +2,10 @@
 
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import given, settings
@@ -161,11 +163,55 @@ PATHS = st.one_of(
 )
 
 
+@pytest.fixture(scope="module")
+def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, str]]:
+    """A server that allows actions, and the token of its forms."""
+    place = Place(tmp_path_factory.mktemp("actions"))
+    fill(place)
+    with serving(place, "--allow-actions") as server:
+        match = re.search(r'name="csrf" value="([\w-]+)"', server.text(f"/runs/{HOSTILE_RUN}"))
+        assert match is not None
+        yield server, match[1]
+
+
+FORM_NAMES = st.sampled_from(("csrf", "text", "prompt", "x"))
+ACTION_PATHS = st.builds(
+    "/{}/{}/{}".format,
+    st.sampled_from(("runs", "sessions", "live")),
+    st.one_of(st.sampled_from((HOSTILE_RUN, "d00d", "zzzz")), st.text(min_size=1, max_size=20)),
+    st.sampled_from(("stop", "send", "note", "resume", "steps")),
+)
+
+
+@settings(max_examples=80)
+@given(
+    path=ACTION_PATHS,
+    method=st.sampled_from(("POST", "PUT", "HEAD", "GET")),
+    form=st.lists(st.tuples(FORM_NAMES, VALUES), max_size=4),
+    has_token=st.booleans(),
+)
+def test_no_action_is_an_internal_error(
+    open_page: tuple[Page, str],
+    path: str,
+    method: str,
+    form: list[tuple[str, str]],
+    has_token: bool,
+) -> None:
+    """With the token of the form, a note is stored; no run is active, and no folder exists."""
+    page, token = open_page
+    if has_token:
+        form = [*form, ("csrf", token)]
+    body = urlencode(form, errors="replace").encode()
+    own = {"Origin": page.url, "Content_Type": "application/x-www-form-urlencoded"}
+    if path.startswith("/live/") and method in ("GET", "HEAD"):
+        return  # a stream has no end
+    status, _, data = page.get(quote(path, errors="replace"), method, body, **own)
+    assert status in (200, 303, 400, 404, 405, 409), (path, method, form, data[:500])
+
+
 @settings(max_examples=300)
 @given(PATHS, st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5))
 def test_no_url_is_an_internal_error(page: Page, path: str, query: Any) -> None:
-    from urllib.parse import quote, urlencode
-
     parameters = urlencode(query, errors="replace")
     status, _, data = page.get(f"{quote(path, errors='replace')}?{parameters}")
     assert status in (200, 303, 400, 404, 405), (path, query, data[:500])

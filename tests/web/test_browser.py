@@ -18,8 +18,10 @@ def test_overview_filter_search_and_run(tab: Tab) -> None:
     """What failed and why, then the list of it, one run, and back by search."""
     page = tab.open("/?last=all")
     tiles = page.locator(".tile dt").all_inner_texts()
-    assert tiles[:4] == ["Failed", "Running now", "Spent today", "Spent in all"]
+    assert tiles[:4] == ["Failed", "Running now", "Spent today", "Spent in total"]
     assert page.locator("table.brief tr").count() >= 4
+    reasons = page.locator("table.brief .why").all_inner_texts()
+    assert "2 calls denied (Write, Bash)" in reasons
     assert page.locator(".chart.bars svg rect.s0").count() >= 1
     assert page.locator(".meter .fill").count() >= 3
     page.get_by_role("link", name="Runs", exact=True).click()
@@ -37,6 +39,13 @@ def test_overview_filter_search_and_run(tab: Tab) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/search?q=owned")
     assert page.locator("mark").first.inner_text() == "owned"
+
+
+def test_unknown_figures_are_dashes(tab: Tab) -> None:
+    for target in ("/?last=all", "/runs?last=all", "/sessions?last=all", "/tools?last=all"):
+        page = tab.open(target)
+        assert "None" not in page.locator("main").inner_text().split()
+    assert tab.open("/runs?last=all").locator("td .none").count() >= 1
 
 
 def test_evidence_jumps_to_its_step(tab: Tab) -> None:
@@ -60,6 +69,15 @@ def test_files_and_subagents(tab: Tab) -> None:
     page = tab.open(f"/runs/{tab.server.run_id('subagent_parallel')}")
     assert page.locator(".step.depth-1").count() >= 2
     assert page.locator(".timeline .name").first.inner_text() == "model, waits"
+    page.locator(".timeline a").first.click()
+    page.wait_for_url("**#step-*")
+    assert page.locator(".step.tool:target").is_visible()
+
+
+def test_the_diff_of_a_file_is_what_its_calls_reported(tab: Tab) -> None:
+    """The hostile run has no patch of the whole file: the content before is not known."""
+    page = tab.open(f"/runs/{HOSTILE_RUN}/files")
+    assert page.locator(".file .patch .add").count() >= 1
 
 
 def test_compare_by_keyboard_only(tab: Tab) -> None:

@@ -23,6 +23,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from .. import event as ev
+from ..codec.colours import strip_colours
 from ..codec.decode import Count, decode_lenient, decoder
 from ..event import EventHead
 from ..report import HintTemplates
@@ -392,7 +393,6 @@ UNSUPPORTED_OPTIONS = (
     "steer",
 )
 _SESSION_ID_PATTERN = re.compile(r"ses_[0-9A-Za-z]{10,}")
-_COLOUR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
 _NO_SESSION_PATTERN = re.compile(r'(?:Error:|message:) "?(Session not found(?:: ses_\w+)?)"?,?')
 AUTO_APPROVE_MODES = ("yolo", "auto", "bypassPermissions")
 # 1.18 has the first, 1.15 the second, 1.2 neither. A configuration that allows everything is no
@@ -471,13 +471,13 @@ def _backend_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """The verdict for an exit code without a result: only 0 and 1 are OpenCode's own."""
-    text = _COLOUR_PATTERN.sub("", "\n".join(errors)).strip()
+    text = strip_colours("\n".join(errors)).strip()
     return ("subprocess", text) if code == 1 and text else None
 
 
 def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     """A session to continue that does not exist: nothing on stdout says so."""
-    match = _NO_SESSION_PATTERN.fullmatch(_COLOUR_PATTERN.sub("", line.text).strip())
+    match = _NO_SESSION_PATTERN.fullmatch(strip_colours(line.text).strip())
     if match is None:
         return []
     return [

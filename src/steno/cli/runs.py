@@ -2,9 +2,11 @@
 
 import argparse
 from functools import partial
+from typing import Any
 
 from ..ledger.queries import runs as queries
 from ..ledger.queries.filters import TimeZone, WhereClause
+from ..ledger.results import RunSummary
 from ..ledger.store import Store
 from ..report import VERDICTS
 from ..views import runs as view
@@ -46,9 +48,7 @@ def run(args: list[str]) -> int:
     write_result(
         options.form,
         lambda: (
-            view.runs_table(
-                list(runs()), total, detect_style(), time_formatter(zone), options.top is None
-            )
+            _table(store, list(runs()), total, zone, options.top is None)
             if shown
             else no_rows_message(store, "runs")
         ),
@@ -58,6 +58,15 @@ def run(args: list[str]) -> int:
         leading_columns=("run_id",),
     )
     return 0
+
+
+def _table(
+    store: Store, runs: list[RunSummary], total: dict[str, Any], zone: TimeZone, is_grouped: bool
+) -> list[str]:
+    reports = queries.load_unexplained_reports(store, runs)
+    return view.runs_table(
+        runs, total, detect_style(), time_formatter(zone), is_grouped, reports=reports
+    )
 
 
 def select_runs(

@@ -6,6 +6,7 @@ their size on a phone. Colours come from the style sheet by class: `s0` to `s5` 
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
@@ -144,7 +145,13 @@ def stacked_bars(
     drawing = SVG.format(count, 100, title, _grid(count, 100) + Markup().join(bars))
     axis = [format_value(top * (GRID_LINES - line) / GRID_LINES) for line in range(GRID_LINES)]
     legend = _legend([one.name for one in shown])
-    return _figure("bars", drawing, [*axis, "0"], _axis_labels(labels), legend)
+    return _figure("bars", drawing, [*_even(axis), "0"], _axis_labels(labels), legend)
+
+
+def _even(texts: Sequence[str]) -> list[str]:
+    """Figures with the same number of decimals; none if all are whole."""
+    whole = [re.sub(r"\.0+(?=\D*$)", "", text) for text in texts]
+    return list(texts) if any("." in text for text in whole) else whole
 
 
 def _axis_labels(labels: Sequence[str]) -> list[str]:

@@ -93,6 +93,11 @@ class Conversation:
             return None
         return self._numbers[self._builder.lines[self._sorted_lines[at - 1]]]
 
+    def step_of_call(self, call: str) -> int | None:
+        """The number of the step of a tool call."""
+        index = self._builder.index_by_call.get(call)
+        return None if index is None else self._numbers[index]
+
     def evidence(self) -> dict[int, int | None]:
         """The lines that prove the verdict, each with the number of its step."""
         return {line: self.step_of_line(line) for line in self.report.evidence}

@@ -20,7 +20,7 @@ from ..views.formatting import (
     single_line,
     verdict_colour,
 )
-from ..views.summary import COST_SOURCES, verdict_reason
+from ..views.summary import COST_SOURCES, other_warnings, verdict_reason
 from .conversation import Conversation, Step
 from .presentation import (
     cut_middle,
@@ -129,6 +129,7 @@ def html_page(conversation: Conversation, is_full: bool = False) -> Iterator[str
         started_ms=start_of(report),
         title=report.name or conversation.prompt,
         reason=verdict_reason(report),
+        warnings=other_warnings(report),
         colour=verdict_colour(report.verdict),
         evidence=list(conversation.evidence().items()),
         figures=report_figures(report),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..views.formatting import clean_lines, format_time, single_line
-from ..views.summary import verdict_reason
+from ..views.summary import other_warnings, verdict_reason
 from .conversation import Conversation
 from .html import LINK_PREFIXES, MAX_MARKDOWN_CHARS, report_figures
 from .presentation import (
@@ -100,7 +100,7 @@ def markdown_page(conversation: Conversation, is_full: bool = False) -> Iterator
     yield f"- agent: {escape_markdown(' '.join(filter(None, about)) or 'unknown')}\n"
     if report.started_at is not None:
         yield f"- started: {escape_markdown(format_time(report.started_at))}\n"
-    for text in report.warnings:
+    for text in other_warnings(report):
         yield f"- warning: {escape_markdown(text)}\n"
     most = 1 << 62 if is_full else MAX_TEXT_CHARS
     for step in conversation:

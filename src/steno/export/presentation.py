@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..codec.colours import strip_colours
 from ..report import Report
 from ..views.formatting import format_compact, format_duration, format_money, strip_tag
 from .steps import MAX_SUMMARY_CHARS, Step, StepRequest, ToolUse
@@ -120,7 +121,7 @@ def output_text(tool: ToolUse) -> str:
     """What a call returned; empty if its patch says more."""
     if tool.patch and tool.status == "ok":
         return ""
-    return strip_tag(tool.output) if tool.status != "ok" else tool.output
+    return strip_tag(tool.output) if tool.status != "ok" else strip_colours(tool.output)
 
 
 def _format_field(name: str, value: object) -> str:

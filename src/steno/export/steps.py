@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .. import event as ev
 from ..analysis.live_state import call_target
 from ..analysis.usage import merge_usage
+from ..codec.colours import strip_colours
 from ..codec.decode import decode_raw, text_of
 from ..report import Tokens
 from ..views.timeline import alert_text, retry_text
@@ -206,7 +207,7 @@ class StepBuilder:
 
     def _flush_stderr(self) -> None:
         if self._stderr:
-            text = "\n".join(event.text for event in self._stderr)
+            text = strip_colours("\n".join(event.text for event in self._stderr))
             self._append(self._stderr[0], "stderr", text)
             self._stderr.clear()
 

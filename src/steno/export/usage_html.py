@@ -18,7 +18,7 @@ from ..ledger.queries import runs, usage
 from ..ledger.queries.filters import Filters, TimeZone, period_name
 from ..ledger.rows import DAY_MS
 from ..ledger.totals import UsageRow, UsageTotals
-from ..views.formatting import clean_lines, format_compact, format_number
+from ..views.formatting import clean_lines, format_cents, format_compact, format_number
 from .charts import Series, meter, stacked_bars
 from .html import template_environment
 
@@ -104,7 +104,7 @@ def _measure(totals: UsageTotals, show: str) -> float:
 
 
 def format_axis_money(value: float) -> str:
-    return f"${value:,.0f}" if value == round(value) else f"${value:,.2f}"
+    return f"${value:,.2f}"
 
 
 def format_axis_tokens(value: float) -> str:
@@ -125,13 +125,6 @@ def _period_label(key: str, unit: str) -> str:
 
 
 # -- the report ------------------------------------------------------------------------------------
-
-
-def format_cents(dollars: float | None) -> str | None:
-    """Dollars with two decimals; a small amount is not shown as nothing."""
-    if dollars is None:
-        return None
-    return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:,.2f}"
 
 
 def style_sheet() -> str:

@@ -68,6 +68,12 @@ class RunSummary(Struct):
     commit: str | None
     pull_request: str | None
     short_id: str = ""  # shortest unique prefix of the id
+    task_prompt: str | None = None  # of a later attempt: what the task was started with
+
+    @property
+    def title(self) -> str:
+        """Its name, else the prompt of its task or its own; empty if neither is known."""
+        return (self.name or self.task_prompt or self.prompt or "").strip()
 
     @property
     def run_id(self) -> str:

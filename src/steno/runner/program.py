@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from ..agents import Agent, ProgramInfo
 from ..agents.base import build_environment
+from ..codec.colours import strip_colours
 from ..private_files import cache_path, write_cache_file
 from ..process.child import RunOnce
 
@@ -28,7 +29,6 @@ HELP_TIMEOUT_SECONDS = 30.0  # Gemini needs up to 22 s if its files are not in t
 UNCERTAIN_MAX_AGE_SECONDS = 86_400.0
 CACHE_FOLDER_NAME = "help"
 _VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+")
-_COLOUR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
 _OPTION_PATTERN = re.compile(r"--?[A-Za-z][\w-]*")
 # The start of a line, such as `  -m, --model`. Deeper lines continue a description.
 _COMMAND_PATTERN = re.compile(r"^ {2,4}([a-z][a-z-]*) {2,}\S", re.MULTILINE)
@@ -103,7 +103,7 @@ def inspect_program(
 
 def parse_help(text: str) -> list[str] | None:
     """The options and subcommands that a help text lists; None if it is no help text."""
-    text = _COLOUR_PATTERN.sub("", text)
+    text = strip_colours(text)
     lines = _OPTION_LINE_PATTERN.findall(text)
     options = {option for line in lines for option in _OPTION_PATTERN.findall(line)}
     if "--help" not in options:

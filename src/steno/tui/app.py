@@ -14,6 +14,7 @@ from textual.widgets import Footer, Input, OptionList, RichLog, Static
 from textual.widgets.option_list import Option
 
 from ..errors import StenoError
+from ..runner.resume import DEFAULT_PROMPT, resume_in_background
 from ..runner.run_registry import get_active_run, send_request
 from ..views.table import PageStyle
 from .detail import PAGES, page_lines
@@ -28,7 +29,7 @@ HELP = """Keys of the list
   Enter            open the run
   /                filter; Escape clears it
   s                stop an active run (asks first)
-  r                show the command that resumes the session
+  r                resume a session (asks first, shows the command)
   ?                this help
   q                quit
 
@@ -83,7 +84,8 @@ class RunActions:
 
         self.app.push_screen(MessageScreen(question, is_question=True), on_answer)
 
-    def show_resume_command(self, run: TopRun | None) -> None:
+    def resume_run(self, run: TopRun | None, ledger: str | None) -> None:
+        """Ask, then resume a finished run in the background; also show the command."""
         if run is None or run.session_id is None:
             self.app.push_screen(MessageScreen("This run has no session to resume."))
             return
@@ -91,7 +93,19 @@ class RunActions:
         if run.cwd:
             words += ["--cwd", run.cwd]
         command = f"{shlex.join(words)} PROMPT"
-        self.app.push_screen(MessageScreen(f"To resume this session:\n\n{command}"))
+        if run.is_active:
+            self.app.push_screen(MessageScreen(f"Still active. To resume it later:\n\n{command}"))
+            return
+        question = (
+            f'Resume this session in the background with the prompt "{DEFAULT_PROMPT}"?\n'
+            f"y: resume, any other key: cancel\n\nWith another prompt:\n\n{command}"
+        )
+
+        def on_answer(is_confirmed: bool | None) -> None:
+            if is_confirmed:
+                self.app.push_screen(MessageScreen(_resume(run, ledger)))
+
+        self.app.push_screen(MessageScreen(question, is_question=True), on_answer)
 
 
 def _stop(run_id: str) -> str:
@@ -103,6 +117,14 @@ def _stop(run_id: str) -> str:
     except StenoError as error:
         return f"Not stopped: {error}"
     return "Stopping." if answer.get("ok") else f"Not stopped: {answer.get('error')}"
+
+
+def _resume(run: TopRun, ledger: str | None) -> str:
+    try:
+        resume_in_background(run.session_id, run.agent, run.cwd, ledger, DEFAULT_PROMPT)
+    except StenoError as error:
+        return f"Not resumed: {error}"
+    return "Resuming: the new run appears at the top of the list."
 
 
 def _file_size(path: str | None) -> int:
@@ -226,7 +248,7 @@ class RunScreen(RunActions, Screen[None]):
         self.stop_run(self._run)
 
     def action_resume(self) -> None:
-        self.show_resume_command(self._run)
+        self.resume_run(self._run, self._ledger)
 
 
 class TopApp(RunActions, App[None]):
@@ -371,7 +393,7 @@ class TopApp(RunActions, App[None]):
         self.stop_run(self._selected())
 
     def action_resume(self) -> None:
-        self.show_resume_command(self._selected())
+        self.resume_run(self._selected(), self._ledger)
 
     def action_help(self) -> None:
         self.push_screen(MessageScreen(HELP))

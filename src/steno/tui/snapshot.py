@@ -15,16 +15,18 @@ from ..ledger.queries.limits import LimitStatus, list_limits
 from ..ledger.results import BudgetStatus, RunSummary
 from ..ledger.rows import now_ms
 from ..ledger.store import ledger_exists, open_ledger
+from ..report import Report
 from ..runner.run_status import active_run_states
 from ..views.formatting import (
+    format_cents,
     format_count,
-    format_money,
     gauge,
     single_line,
     verdict_colour,
 )
 from ..views.limits import format_span, utilization_colour, window_label
 from ..views.live import STATE_STYLES, format_clock
+from ..views.runs import failure_reason
 from ..views.table import HP_COLOURS, Cell, Column, PageStyle, render_table
 
 MAX_RECENT_RUNS = 200
@@ -54,11 +56,13 @@ class TopRun(Struct):
     cells: list[Cell | str]
     recording: str | None = None
     cwd: str | None = None
+    prompt: str = ""
 
     def matches(self, words: str) -> bool:
-        """Whether all words occur in what is shown."""
-        text = " ".join(cell if isinstance(cell, str) else cell.text for cell in self.cells)
-        return all(word in f"{text} {self.run_id}".lower() for word in words.lower().split())
+        """Whether all words occur in what is shown, in the ID or in the prompt."""
+        shown = (cell if isinstance(cell, str) else cell.text for cell in self.cells)
+        text = " ".join((*shown, self.run_id, self.prompt)).lower()
+        return all(word in text for word in words.lower().split())
 
 
 class Snapshot(Struct):
@@ -77,12 +81,14 @@ def load_snapshot(ledger: str | None) -> Snapshot:
     now = now_ms()
     active = active_run_states()
     recent: list[RunSummary] = []
+    reports: dict[str, Report] = {}
     limits: list[LimitStatus] = []
     budgets: list[BudgetStatus] = []
     today: dict[str, Any] = {"runs": 0, "failed": 0, "cost": {"usd": None}}
     if ledger_exists(ledger):
         with closing(open_ledger(ledger, read_only=True)) as store:
             recent = run_queries.list_runs(store, WhereClause(), MAX_RECENT_RUNS)
+            reports = run_queries.load_unexplained_reports(store, recent)
             limits = list_limits(store, now)
             budgets = list_budgets(store, zone, now)
             midnight = zone.start_of_day(zone.to_local(now).date())
@@ -92,7 +98,11 @@ def load_snapshot(ledger: str | None) -> Snapshot:
     ids = list({*known, *(run.id for run in recent)})
     shorts = run_queries.unique_prefixes(ids, ids)
     rows = [_active_run(row, shorts[row["run_id"]]) for row in reversed(active)]
-    rows += [_recent_run(run, shorts[run.id], zone) for run in recent if run.id not in known]
+    rows += [
+        _recent_run(run, shorts[run.id], reports.get(run.id), zone)
+        for run in recent
+        if run.id not in known
+    ]
     return Snapshot(rows, limits, budgets, today, now)
 
 
@@ -107,7 +117,7 @@ def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
         Cell(state, STATE_STYLES.get(state, "red")),
         "now",
         format_clock(row["elapsed_s"]),
-        "" if row["cost_usd"] is None else format_money(row["cost_usd"]),
+        format_cents(row["cost_usd"]) or "",
         _context_cell(context["fraction"], context["status"]),
         row["agent"],
         row["cwd"] or "",
@@ -122,10 +132,13 @@ def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
         cells=cells,
         recording=row["tape"],
         cwd=row["cwd"],
+        prompt=row["prompt"] or "",
     )
 
 
-def _recent_run(run: RunSummary, short: str, zone: TimeZone) -> TopRun:
+def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZone) -> TopRun:
+    has_failed = run.verdict not in (None, "success")
+    reason = failure_reason(run, report) if has_failed else ""
     fraction = None
     if run.context_used is not None and run.context_limit:
         fraction = run.context_used / run.context_limit
@@ -135,11 +148,11 @@ def _recent_run(run: RunSummary, short: str, zone: TimeZone) -> TopRun:
         Cell(run.state, verdict_colour(run.verdict) if run.verdict else "cyan"),
         when,
         "" if run.duration_ms is None else format_clock(run.duration_ms / 1000),
-        "" if run.cost_nano is None else format_money(nano_to_usd(run.cost_nano)),
+        format_cents(nano_to_usd(run.cost_nano)) or "",
         _context_cell(fraction, None),
         run.agent or "",
         run.project or "",
-        run.error or run.prompt or "",
+        reason or run.title,
     ]
     return TopRun(
         run_id=run.id,
@@ -150,6 +163,7 @@ def _recent_run(run: RunSummary, short: str, zone: TimeZone) -> TopRun:
         cells=cells,
         recording=run.source,
         cwd=run.project,
+        prompt=run.title,
     )
 
 
@@ -174,7 +188,7 @@ def gauge_lines(snapshot: Snapshot, style: PageStyle) -> list[str]:
     if today["failed"]:
         facts.append(style.paint(f"{today['failed']} failed", "red"))
     if today["cost"]["usd"] is not None:
-        facts.append(f"{format_money(today['cost']['usd'])} today")
+        facts.append(f"{format_cents(today['cost']['usd'])} today")
     clock = time.strftime("%H:%M:%S", time.localtime(snapshot.now / 1000))
     title = " · ".join([style.paint("steno top", "bold"), *facts, clock])
     parts = [
@@ -216,6 +230,6 @@ def _budget_text(budget: BudgetStatus, style: PageStyle) -> tuple[str, int]:
     if budget.project:
         label += f" {single_line(budget.project).rpartition('/')[2]}"
     blocks = f"{gauge(fraction, GAUGE_COLUMNS)} {fraction:.0%}"
-    limit = f" of {format_money(nano_to_usd(budget.limit_nano))}"
+    limit = f" of {format_cents(nano_to_usd(budget.limit_nano))}"
     text = f"{label} {style.paint(blocks, utilization_colour(fraction))}{limit}"
     return text, len(label + blocks + limit) + 1

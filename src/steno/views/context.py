@@ -18,7 +18,7 @@ from .formatting import (
 from .table import HP_COLOURS, PageStyle
 
 PLOT_ROWS = 14
-SCALE_TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the window
+SCALE_TOPS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # of the window
 SCALE_COLUMNS = 6
 THRESHOLD_COLUMNS = 14  # " critical 95 %"
 NARROW_THRESHOLD_COLUMNS = 5  # " 95 %"

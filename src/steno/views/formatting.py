@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from ..codec.colours import strip_colours
+
 # Needed by scripts and emoji, and harmless: joiners and the soft hyphen.
 _JOINERS = "\u00ad\u200c\u200d"
 # Control characters, direction marks and line separators that JSON allows unescaped.
@@ -235,6 +237,13 @@ def format_money(dollars: float | None) -> str:
     return f"${dollars:,.4f}" if abs(dollars) >= 0.01 else f"${dollars:,.6f}"
 
 
+def format_cents(dollars: float | None) -> str | None:
+    """Dollars with two decimals, for columns; a small amount is not shown as nothing."""
+    if dollars is None:
+        return None
+    return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:,.2f}"
+
+
 def format_duration(milliseconds: float | None) -> str:
     if milliseconds is None:
         return UNKNOWN
@@ -264,7 +273,8 @@ def format_epoch(seconds: int) -> str:
 
 
 def strip_tag(text: str) -> str:
-    """An error text without the XML-like tag that some agents wrap around it."""
+    """An error text without colours and the XML-like tag that some agents wrap around it."""
+    text = strip_colours(text)
     return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text
 
 

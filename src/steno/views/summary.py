@@ -87,12 +87,11 @@ def card(
 
     `extra` rows follow the cost, `facts` by label those of the run.
     """
-    advisory = _advisory(report)
     reason = verdict_reason(report)
     hint = [SectionRow(report.hint, "bold", max_lines=6)] if report.hint else []
     groups = [
         headline(style, report.verdict, verdict_colour(report.verdict), reason),
-        _run_section(report, style, [text for text in report.warnings if text != advisory], facts),
+        _run_section(report, style, other_warnings(report), facts),
         _answer_section(report, style) if with_answer else [],
         _usage_section(report, style, extra),
         _activity_section(report, style),
@@ -111,6 +110,12 @@ def _advisory(report: Report) -> str | None:
     if report.error or report.verdict not in ("interactive", "background_task", "permission"):
         return None
     return next((text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None)
+
+
+def other_warnings(report: Report) -> list[str]:
+    """The warnings without the one behind the verdict."""
+    advisory = _advisory(report)
+    return [text for text in report.warnings if text != advisory]
 
 
 def verdict_reason(report: Report) -> str:

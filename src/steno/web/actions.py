@@ -1,13 +1,9 @@
 """What a person may do from the page if `steno serve --allow-actions` permits it."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 from ..errors import StenoError
 from ..ledger.queries import runs
 from ..ledger.rows import now_ms
-from ..ledger.store import ledger_url
+from ..runner.resume import resume_in_background
 from ..runner.run_registry import active_runs, send_request
 from .ledger_access import LedgerAccess
 from .run_page import Subject
@@ -39,22 +35,12 @@ def _control(subject: Subject, message: dict[str, str]) -> None:
 
 
 def _resume(access: LedgerAccess, subject: Subject, prompt: str) -> None:
-    """Start `steno run --resume` in the background, in the folder of the run."""
     run = subject.run
     session = run.session_id if run is not None else subject.id
     one = run or subject.session
-    if one is None or session is None:
+    if one is None:
         raise StenoError(f"{subject.id}: no session to resume")
-    if one.project is None or not Path(one.project).is_dir():
-        raise StenoError(f"{subject.id}: its folder is not on this machine: {one.project}")
-    agent = ["--agent", one.agent] if one.agent is not None else []
-    argv = [sys.executable, "-m", "steno", "run", "--resume", session, *agent, "--ledger"]
-    argv += [ledger_url(access.location), f"--prompt={prompt.strip() or 'continue'}"]
-    subprocess.Popen(  # noqa: S603  # our own program; the prompt is one argument
-        argv,
-        cwd=one.project,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        resume_in_background(session, one.agent, one.project, access.location, prompt)
+    except StenoError as error:
+        raise StenoError(f"{subject.id}: {error}") from None

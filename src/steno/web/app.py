@@ -210,7 +210,7 @@ def _jump_to_line(site: Site, subject: run_page.Subject, line: int) -> Response:
         number = site.conversations.get(subject.source).step_of_line(line)
     if number is None:
         return RedirectResponse(f"{subject.path}/raw?from={line}#line-{line}", 303)
-    start = max(1, number - 5)
+    start = max(1, number - run_page.STEPS_BEFORE)
     return RedirectResponse(f"{subject.path}?from={start}#step-{number}", 303)
 
 
@@ -222,7 +222,7 @@ def _steps(site: Site, store: Store, subject: run_page.Subject, request: HttpReq
 
 
 def _files(site: Site, store: Store, subject: run_page.Subject, request: HttpRequest) -> Response:
-    values = {**run_page.file_values(store, subject), "tab": "files"}
+    values = {**run_page.file_values(store, subject, site.conversations), "tab": "files"}
     return HTMLResponse(site.render("files.html", values, request))
 
 

@@ -69,6 +69,19 @@ class ConversationReader:
     def step_of_line(self, line: int) -> int | None:
         return self._conversation.step_of_line(line)
 
+    def step_of_call(self, call: str) -> int | None:
+        return self._conversation.step_of_call(call)
+
+    def patches(self) -> dict[str, list[str]]:
+        """The lines of what calls changed in each file, as far as the agent reports it."""
+        patches: dict[str, list[str]] = {}
+        with self._lock:
+            for step in self._conversation:
+                if step.tool is not None and step.tool.patch:
+                    for file in step.tool.files:
+                        patches.setdefault(file.path, []).extend(step.tool.patch.splitlines())
+        return patches
+
     def close(self) -> None:
         with self._lock:
             self._conversation.close()

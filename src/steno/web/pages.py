@@ -26,7 +26,9 @@ from ..ledger.queries.filters import (
 from ..ledger.results import BudgetStatus, RunSummary, SearchHit
 from ..ledger.totals import UsageRow, UsageTotals
 from ..views.compare import LESS_IS_BETTER, format_difference, format_figure
-from ..views.formatting import VERDICT_DISPLAY, format_duration, strip_tag
+from ..views.formatting import VERDICT_DISPLAY
+from ..views.limits import format_span
+from ..views.runs import failure_reason
 from .url_state import (
     NAME_FILTERS,
     ROWS_PER_PAGE,
@@ -39,6 +41,9 @@ from .url_state import (
 )
 
 FAILED_RUNS_SHOWN = 6
+MEAN_ATTEMPTS = 4  # of a failed task; more only make the list shorter
+PROJECTS_SHOWN = 8
+VERDICTS_SHOWN = 8
 LOW_LIMIT = 0.2  # of a usage limit is left
 SEARCH_ROWS = 50
 DENIED_RULES_SHOWN = 20
@@ -83,7 +88,8 @@ def overview(store: Store, request: Request) -> Values:
     report = usage.usage_report(store, chart.unit, request.zone, filters)
     where = runs.runs_where(filters, [], False, None)
     verdicts = runs.count_verdicts(store, where)
-    failed = runs.list_runs(store, runs.runs_where(filters, [], True, None), FAILED_RUNS_SHOWN)
+    failed = _failed_tasks(store, filters)
+    projects = usage.group_spend(store, "project", request.zone, filters)
     by = request.state.values.get("by", STACKS[0])
     show = request.state.values.get("show", MEASURES[0])
     if by not in STACKS or show not in MEASURES:
@@ -96,6 +102,8 @@ def overview(store: Store, request: Request) -> Values:
         "verdicts": _verdict_rows(verdicts),
         "run_count": sum(verdicts.values()),
         "failed": failed,
+        "reasons": reasons(store, failed),
+        "projects": _project_rows(projects),
         "failed_count": report.wasted.runs,
         "wasted_usd": report.wasted.as_json()["usd"],
         "chart": chart.draw(by, show),
@@ -109,6 +117,16 @@ def overview(store: Store, request: Request) -> Values:
         "limits": [limit_tile(one, request.now) for one in limits.list_limits(store, request.now)],
         "empty": None if report.rows or verdicts else empty_reason(store, "runs"),
     }
+
+
+def _failed_tasks(store: Store, filters: Filters) -> list[RunSummary]:
+    """The newest failed runs, of several attempts the last one."""
+    where = runs.runs_where(filters, [], True, None)
+    found = runs.list_runs(store, where, FAILED_RUNS_SHOWN * MEAN_ATTEMPTS)
+    tasks: dict[str, RunSummary] = {}
+    for run in found:
+        tasks.setdefault(run.task or run.id, run)
+    return [*tasks.values()][:FAILED_RUNS_SHOWN]
 
 
 def _today(request: Request) -> TimeRange:
@@ -132,8 +150,33 @@ def _verdict_rows(verdicts: Mapping[str, int]) -> list[Values]:
             "bar": meter(count / total, f"{name}: {count} of {total}", verdict_kind(name)),
             "meaning": VERDICT_DISPLAY.get(name, ("", ""))[1],
         }
-        for name, count in verdicts.items()
+        for name, count in [*verdicts.items()][:VERDICTS_SHOWN]
     ]
+
+
+def _project_rows(rows: Sequence[UsageRow]) -> list[Values]:
+    """The projects that cost most, each with its part of the total."""
+    known = [row for row in rows if row.key and row.totals.cost_nano]
+    total = sum(row.totals.cost_nano or 0 for row in known)
+    known.sort(key=lambda row: -(row.totals.cost_nano or 0))
+    return [
+        {
+            "path": row.key,
+            "nano": row.totals.cost_nano,
+            "bar": meter((row.totals.cost_nano or 0) / total, "part of the cost"),
+        }
+        for row in known[:PROJECTS_SHOWN]
+    ]
+
+
+def reasons(store: Store, rows: Sequence[RunSummary]) -> dict[str, str]:
+    """Why each failed run of a list did not succeed, by ID."""
+    reports = runs.load_unexplained_reports(store, rows)
+    return {
+        run.id: failure_reason(run, reports.get(run.id))
+        for run in rows
+        if run.verdict not in (None, "success")
+    }
 
 
 def verdict_kind(verdict: str | None) -> str:
@@ -144,30 +187,26 @@ def verdict_kind(verdict: str | None) -> str:
     return {"green": "ok", "yellow": "warn"}.get(colour, "bad")
 
 
-def failure_reason(run: RunSummary) -> str:
-    """The first line of the error, or what the verdict means."""
-    text = strip_tag(run.error or "").strip().partition("\n")[0]
-    return text or VERDICT_DISPLAY.get(run.verdict or "", ("", ""))[1]
-
-
 LIMIT_NAMES = {"five_hour": "5 h limit", "seven_day": "7 d limit"}
 
 
 def limit_tile(limit: limits.LimitStatus, now: int) -> Values:
     """How much of a usage limit is left, when it resets, and whether it will last until then."""
     name = LIMIT_NAMES.get(limit.window, limit.window.replace("_", " "))
-    tile = {"label": f"{name} · {limit.agent}", "left": "–", "note": "", "kind": ""}
+    tile: Values = {"label": f"{name} · {limit.agent}", "left": "–", "note": "", "kind": ""}
     if limit.has_reset(now):
         return {**tile, "note": "has reset; no news since"}
     if limit.resets_at is not None:
-        tile["note"] = f"resets in {format_duration(limit.resets_at - now)}"
+        tile["note"] = f"resets in {format_span(limit.resets_at - now)}"
     if limit.used_up_at is not None:
-        tile["note"] += f" · used up in {format_duration(max(0, limit.used_up_at - now))}"
+        tile["note"] += f" · used up in {format_span(max(0, limit.used_up_at - now))}"
         tile["kind"] = "warn"
     if limit.utilization is not None:
         left = max(0.0, 1 - limit.utilization)
         tile["left"] = f"{left:.0%} left"
         tile["kind"] = tile["kind"] or ("warn" if left < LOW_LIMIT else "")
+        label = f"{limit.utilization:.0%} used"
+        tile["meter"] = meter(limit.utilization, label, tile["kind"] or "ok")
     if limit.status == "rejected" or (limit.utilization or 0) >= 1:
         tile |= {"left": "used up", "kind": "bad"}
     return tile
@@ -199,6 +238,7 @@ def runs_page(store: Store, request: Request) -> Values:
     return {
         **list_values(request, "/runs", "runs"),
         "rows": rows,
+        "reasons": reasons(store, rows),
         "total": total,
         "sorts": RUN_SORTS,
         **_paging(state, total["runs"]),
@@ -299,8 +339,18 @@ def compare_page(store: Store, ids: Sequence[str]) -> Values:
         }
         for figure in figures
     ]
-    tables = [runs.get_by_prefix(store, id_).table for id_ in (first, second)]
-    return {"rows": rows, "ids": (first, second), "tables": tables}
+    return {"rows": rows, "subjects": [_compared(store, id_) for id_ in (first, second)]}
+
+
+def _compared(store: Store, id_: str) -> Values:
+    """The address and the title of a run or session."""
+    table = runs.get_by_prefix(store, id_).table
+    if table == "runs":
+        run = runs.get_run(store, id_)
+        title: str | None = run.title
+    else:
+        title = sessions.get_session(store, id_).title
+    return {"id": id_, "path": f"/{table}/{id_}", "title": title}
 
 
 def _difference_kind(name: str, difference: Any) -> str:

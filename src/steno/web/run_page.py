@@ -1,6 +1,6 @@
 """The pages of one run or session: verdict and charts, conversation, files, raw lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,8 @@ from ..views.formatting import (
     format_number,
     strip_tag,
 )
-from .conversations import ConversationCache, ConversationReader, Slice
+from ..views.summary import other_warnings, verdict_reason
+from .conversations import STEPS_PER_SLICE, ConversationCache, ConversationReader, Slice
 from .url_state import UnknownIdError
 
 MAX_DIRECT_BYTES = 1 << 20  # of a recording; a longer one is read after the page is shown
@@ -38,6 +39,7 @@ RAW_LINES_PER_PAGE = 200
 MAX_RAW_CHARS = 4_000  # of one line
 MAX_PATCH_LINES = 4_000
 MAX_ATTEMPTS_SHOWN = 50
+STEPS_BEFORE = 5  # of a step that is jumped to
 WAIT_ROW = "model, waits"
 MIN_WAIT_MS = 50
 Values = dict[str, Any]
@@ -59,9 +61,9 @@ class Subject(Struct):
 
     @property
     def title(self) -> str:
-        text = None
+        text: str | None = None
         if self.run is not None:
-            text = self.run.name or self.run.prompt
+            text = self.run.title
         elif self.session is not None:
             text = self.session.title
         return (text or "").strip().partition("\n")[0] or f"{self.table[:-1]} {self.id[:8]}"
@@ -111,7 +113,7 @@ def summary_values(store: Store, subject: Subject, conversations: ConversationCa
         "evidence": _evidence(report, reader),
         "facts": _facts(subject),
         "context": _context_values(store, subject),
-        "timeline": None if report is None else tool_timeline(report),
+        "timeline": None if report is None else tool_timeline(report, _call_links(subject, reader)),
         "attempts": _attempts(store, subject),
         "notes": runs.list_notes(store, subject.table, subject.id),
         "is_long": subject.source is not None and reader is None,
@@ -144,11 +146,14 @@ def _verdict(subject: Subject, report: Report | None) -> Values | None:
     error = (report.error if report is not None else None) or (
         subject.run.error if subject.run is not None else None
     )
+    reason = strip_tag(error or "").strip() or VERDICT_DISPLAY.get(name, ("", ""))[1]
+    if report is None:
+        return {"name": name, "reason": reason, "hint": None, "warnings": []}
     return {
         "name": name,
-        "reason": strip_tag(error or "").strip() or VERDICT_DISPLAY.get(name, ("", ""))[1],
-        "hint": report.hint if report is not None else None,
-        "warnings": report.warnings if report is not None else [],
+        "reason": strip_tag(verdict_reason(report)) if report.verdict == name else reason,
+        "hint": report.hint,
+        "warnings": other_warnings(report),
     }
 
 
@@ -241,7 +246,20 @@ def _context_values(store: Store, subject: Subject) -> Values | None:
     }
 
 
-def tool_timeline(report: Report) -> Any:
+def _call_links(subject: Subject, reader: ConversationReader | None) -> Callable[[str], str]:
+    """The address of the step of a call; empty if it is not known."""
+
+    def link(call: str) -> str:
+        number = None if reader is None else reader.step_of_call(call)
+        if number is None:
+            return ""
+        start = "" if number <= STEPS_PER_SLICE else f"?from={number - STEPS_BEFORE}"
+        return f"{subject.path}{start}#step-{number}"
+
+    return link
+
+
+def tool_timeline(report: Report, link: Callable[[str], str]) -> Any:
     """The calls of each tool over time; parallel calls are stacked, gaps are the first row."""
     start = report.started_at
     calls = [call for call in report.tools if call.started_at is not None]
@@ -256,7 +274,7 @@ def tool_timeline(report: Report) -> Any:
             _wait_span(*wait)
             for wait in sorted(waits, key=lambda wait: wait[0] - wait[1])[:MAX_SPANS]
         ),
-        *(_call_span(call, *span) for span, call in shown[:MAX_SPANS]),
+        *(_call_span(call, *span, link(call.id)) for span, call in shown[:MAX_SPANS]),
     ]
     return timeline(spans, total, format_duration, "tool calls")
 
@@ -267,7 +285,7 @@ def _call_times(call: ToolCallSummary, start: datetime) -> tuple[float, float]:
     return at, at + (call.duration_ms or 0)
 
 
-def _call_span(call: ToolCallSummary, start: float, end: float) -> Span:
+def _call_span(call: ToolCallSummary, start: float, end: float, link: str) -> Span:
     kind = ""
     if call.denied:
         kind = "warn"
@@ -277,7 +295,7 @@ def _call_span(call: ToolCallSummary, start: float, end: float) -> Span:
     state = "refused" if call.denied else {True: "", False: "failed", None: "no result"}[call.ok]
     length = format_duration(end - start)
     title = " ".join(filter(None, (call.name, length, state, call.error or "")))
-    return Span(clean_lines(row), start, end, clean_lines(title), kind)
+    return Span(clean_lines(row), start, end, clean_lines(title), kind, link)
 
 
 def _waits(times: Sequence[tuple[float, float]], total: float) -> list[tuple[float, float]]:
@@ -327,8 +345,8 @@ def conversation_slice(
     return reader.slice(start)
 
 
-def file_values(store: Store, subject: Subject) -> Values:
-    """The changed files with their patches."""
+def file_values(store: Store, subject: Subject, conversations: ConversationCache) -> Values:
+    """The changed files with their patches; without both contents, what the calls reported."""
     changes = stored_changes(store, subject.table, subject.id)
     patches: dict[str, list[str]] = {}
     text = redact((changes.patch or b"").decode("utf-8", "replace"))
@@ -337,6 +355,8 @@ def file_values(store: Store, subject: Subject) -> Values:
         if line.startswith("diff --git "):
             name = line.rpartition(" b/")[2]
         patches.setdefault(name, []).append(line)
+    if subject.source is not None and any(one.path not in patches for one in changes.changes):
+        patches = {**conversations.get(subject.source).patches(), **patches}
     return {
         "subject": subject,
         "changes": changes.changes,

@@ -15,19 +15,20 @@ from markupsafe import Markup
 
 from ..analysis.usage import nano_to_usd
 from ..export.html import template_environment
-from ..export.usage_html import format_cents
 from ..ledger.queries.filters import TimeZone
 from ..ledger.rows import now_ms
 from ..views.formatting import (
     clean_lines,
+    format_cents,
     format_compact,
     format_count,
     format_duration,
     format_money,
     format_number,
     format_percent,
+    strip_tag,
 )
-from .pages import failure_reason, verdict_kind
+from .pages import verdict_kind
 from .run_page import context_meter
 from .security import AccessPolicy
 
@@ -59,14 +60,15 @@ def create_environment(
         title=first_line,
         base=lambda path: PurePosixPath(path).name if path else None,
         kind=verdict_kind,
-        reason=failure_reason,
         query=urlencode,
         patch_kind=patch_kind,
+        plain_error=lambda text: strip_tag(text or ""),
     )
     environment.globals.update(
         static=lambda name: f"/static/{name}?v={versions[name]}",
         context_meter=context_meter,
         zone_name=zone.name,
+        dash=NONE_TEXT,
         allow_actions=policy.allow_actions,
     )
     return environment

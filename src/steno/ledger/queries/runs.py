@@ -24,8 +24,8 @@ from .filters import (
     select_columns,
 )
 
-# Without `short_id`. Reserved words of SQL have other names.
-RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-1])
+# Without `short_id` and `task_prompt`. Reserved words of SQL have other names.
+RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-2])
 RUN_RANKINGS = {
     "cost": "cost_nano",
     "tokens": "input + cache_write + cache_read + output",
@@ -46,6 +46,7 @@ SHORT_ID_LENGTH = 8  # shown, unless more characters are needed to be unique
 MIN_PREFIX_LENGTH = 4
 PREFIXES_PER_QUERY = 100
 MAX_DAY = 1 << 40  # after all days since 1970
+MAX_UNEXPLAINED = 200  # runs of a list whose reports are read for the reason of the verdict
 MAX_MATCHES_SHOWN = 5  # in the message about an ambiguous prefix
 
 
@@ -136,9 +137,20 @@ def iterate_runs(
     for rows in store.stream(sql, where.values):
         runs = [RunSummary(*row) for row in rows]
         prefixes = short_ids(store, "runs", [run.id for run in runs])
+        prompts = _task_prompts(store, [run.task for run in runs if (run.attempt or 1) > 1])
         for run in runs:
             run.short_id = prefixes[run.id]
+            run.task_prompt = prompts.get(run.task)
         yield from runs
+
+
+def _task_prompts(store: Store, tasks: Sequence[str | None]) -> dict[str | None, str]:
+    """The prompts of tasks by ID: those of later attempts are often only `continue`."""
+    prompts: dict[str | None, str] = {}
+    for part in chunks(list(dict.fromkeys(filter(None, tasks))), PREFIXES_PER_QUERY):
+        sql = f"SELECT id, prompt FROM tasks WHERE id IN ({placeholders(len(part))})"
+        prompts.update((id_, prompt) for id_, prompt in store.query(sql, part) if prompt)
+    return prompts
 
 
 def list_runs(
@@ -354,6 +366,16 @@ def get_run(store: Store, id_: str) -> RunSummary:
 def load_report(store: Store, run: str) -> Report | None:
     """Return the stored report of a run; None if there is none that this version can read."""
     return _load(store, run, Report)
+
+
+def load_unexplained_reports(store: Store, runs: Iterable[RunSummary]) -> dict[str, Report]:
+    """Return the reports of failed runs without an error by ID: they say what was wrong.
+
+    Only the first ones: reports are large.
+    """
+    ids = [run.id for run in runs if run.verdict not in (None, "success") and not run.error]
+    found = ((id_, load_report(store, id_)) for id_ in ids[:MAX_UNEXPLAINED])
+    return {id_: report for id_, report in found if report is not None}
 
 
 def load_session_report(store: Store, run: str) -> Report | None:

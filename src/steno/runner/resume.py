@@ -1,0 +1,33 @@
+"""Resumes a session in the background, for the page and the full screen."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import StenoError
+from ..ledger.store import ledger_url
+
+DEFAULT_PROMPT = "continue"
+
+
+def resume_in_background(
+    session: str | None, agent: str | None, folder: str | None, ledger: str | None, prompt: str
+) -> None:
+    """Start `steno run --resume` in the folder of the session. StenoError says why it can't."""
+    if session is None:
+        raise StenoError("no session to resume")
+    if folder is None or not Path(folder).is_dir():
+        raise StenoError(f"its folder is not on this machine: {folder or 'unknown'}")
+    argv = [sys.executable, "-m", "steno", "run", "--resume", session]
+    argv += ["--agent", agent] if agent else []
+    url = ledger_url(ledger)
+    location = url if "://" in url else str(Path(url).absolute())
+    argv += ["--ledger", location, f"--prompt={prompt.strip() or DEFAULT_PROMPT}"]
+    subprocess.Popen(  # noqa: S603  # our own program; the prompt is one argument
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
