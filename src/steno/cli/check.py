@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from .. import agents
+from ..analysis.redact_report import redact_report
 from ..checks.across import ACROSS_RULES, save_baseline, summarize
 from ..checks.facts import CallFact, RunFacts, read_facts
 from ..checks.policy import CheckResult, Policy, add_rule, load_policy
-from ..checks.rules import RULES, RuleFinding
+from ..checks.rules import RULES, RuleFinding, make_finding
 from ..errors import StenoError
 from ..ledger.queries import check as queries
 from ..ledger.queries import runs as run_queries
@@ -72,7 +73,7 @@ def run(args: list[str]) -> int:
     policy = _load_policy(options, outputs.is_requested)
     by_verdict = outputs.is_requested and not policy.rules and not policy.across
     results = [
-        CheckResult(name, facts.report, _check(policy, facts, by_verdict))
+        CheckResult(name, redact_report(facts.report), _check(policy, facts, by_verdict))
         for name, facts in _iter_facts(parser, options, policy)
     ]
     if not results:
@@ -153,7 +154,7 @@ def _check(policy: Policy, facts: RunFacts, by_verdict: bool) -> list[RuleFindin
     if rule == "success":  # a warning made it not `ok`
         warnings = [text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)]
         rule, _, message = "; ".join(warnings).partition(": ")
-    return [RuleFinding(rule, message, report.verdict, lines=tuple(report.evidence))]
+    return [make_finding(rule, message, report.verdict, lines=report.evidence)]
 
 
 # -- sources -------------------------------------------------------------------------------------
