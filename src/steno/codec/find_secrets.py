@@ -556,7 +556,8 @@ _COMMAND_OPTIONS = {
     r"(?:\\*[\"'])?",
     "openssl": r"\s-pass(?:in|out)?\s+pass:",
     "jdbc:oracle": r":[\w.-]{1,100}/(?=[^\s\"'\\/]{1,100}@)",
-    "machine ": r"\slogin(?:\s|\\n)+\S{1,200}(?:\s|\\n)+password\s+",  # in ~/.netrc
+    "machine ": r"\slogin(?:\s|\\n){1,40}(?:[^\s\\]|\\(?!n)){1,200}(?:\s|\\n){1,40}"
+    r"password\s+",  # in ~/.netrc
 }
 MAX_COMMAND_CHARS = 2000  # from the command to its password
 
