@@ -3,6 +3,7 @@
 import json
 import re
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,29 @@ def test_l5_ten_megabytes_of_source_code_are_unchanged() -> None:
             found |= {(name, secret.kind) for secret in find_secrets(text)}
     assert size >= MIN_CORPUS_CHARS
     assert found <= EXAMPLES_IN_SOURCE
+
+
+# Text of about 100 KB that looks like the beginning of a secret again and again.
+HOSTILE_TEXTS = {
+    "schemes": "@ " + "x:/a:" * 20_000,
+    "schemes before an @": "x:/a:1/" * 14_000 + "@h",
+    "schemes before no host": "x:/a:" * 20_000 + "@ h",
+    "users": "x://" + "@" * 100_000,
+    "keys": "-----BEGIN PRIVATE KEY-----" * 4_000,
+    "options of htpasswd": "htpasswd -" + "b" * 100_000,
+    "lines of netrc": "machine  login" + "\\n" * 50_000,
+    "names": "api_key=" * 12_000,
+    "quoted names": 'api_key=\\"' * 10_000,
+    "data": "kind: Secret\n" + "data:\n" * 16_000,
+    "headers": "authorization: " * 7_000,
+    "cookies": "cookie: a=b" + "; a=b" * 20_000,
+    "tokens": "".join(token[:-2] for form in TOKEN_FORMATS for token in samples(form, 1)) * 4,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
+def test_l5_no_text_takes_long(text: str) -> None:
+    """An agent must not be able to stop an import: the time is linear in the length."""
+    began = time.process_time()
+    redact(text)
+    assert time.process_time() - began < 3.0  # 0.4 s at most; quadratic ones took minutes

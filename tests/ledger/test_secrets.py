@@ -12,31 +12,25 @@ import steno
 from steno.cli import main
 from steno.codec.redact import MASK
 from steno.codec.token_formats import TOKEN_FORMATS
-from steno.ledger.importer import import_sources
 from steno.ledger.queries.filters import Filters, TimeRange
 from steno.ledger.queries.search import parse_query, search_texts
 from steno.ledger.results import SearchHit
 from steno.ledger.source_reader import ResumeState, encode_resume_state
 from steno.ledger.store import Store, open_ledger
-from steno.recording.format import BackendInfo, Header, Record, Recorder, encode_record
+from steno.recording.format import BackendInfo, Header, Recorder
 from steno.report import RunOrigin
-from tests.support.claude_lines import assistant, init, result, stream, text
 from tests.support.ledger_builder import Book
-from tests.support.secrets import all_secrets
-from tests.support.transcript_writer import Transcript
+from tests.support.secrets import (
+    JOINED,
+    KEY,
+    RUN,
+    all_secrets,
+    import_secrets,
+    leaked,
+    write_recording,
+)
 
 SECRETS = all_secrets()
-JOINED = "\n".join(text for text, _ in SECRETS)
-
-
-def leaked(content: str) -> list[str]:
-    """The secrets that a text contains, also within JSON."""
-    plain = content.replace("\\\\", "\\")
-    return [
-        secret
-        for _, secret in SECRETS
-        if secret in content or json.dumps(secret)[1:-1] in content or secret in plain
-    ]
 
 
 def contents(store: Store) -> dict[str, str]:
@@ -51,52 +45,9 @@ def contents(store: Store) -> dict[str, str]:
     return found
 
 
-def recording(path: Path, secret_text: str) -> Path:
-    """A recording of another program, with secrets in its header and in its output."""
-    header = Header(
-        agent="claude",
-        run_id="r1",
-        argv=["claude", "-p", secret_text, "--api-key", "hunter2hunter2"],
-        cwd="/home/ada/engine",
-        started_at=1.0,
-        task="t1",
-        attempt=1,
-        prompt=secret_text,
-        backend=BackendInfo(kind="openai", url="http://me:letmein0@host/v1"),
-        name=secret_text,
-        tags={"note": secret_text},
-        origin=RunOrigin(repository=secret_text, branch=secret_text),
-    )
-    said = assistant(text(secret_text), {"type": "tool_use", "id": "c1", "name": "Bash"})
-    out = stream(init(), said, result(result=secret_text, is_error=True))
-    records = [
-        Record(0.1, "out", out),
-        Record(0.2, "err", secret_text.encode()),
-        Record(0.3, "note", f"retry: {secret_text}".encode()),
-        Record(0.4, "exit", number=1),
-        Record(None, "end"),
-    ]
-    lines = [msgspec.json.encode(header) + b"\n", *map(encode_record, records)]
-    path.write_bytes(b"".join(lines))
-    return path
-
-
-def fill(store: Store, tmp_path: Path) -> None:
-    """Import a transcript and a recording with all secrets in all their places."""
-    session = Transcript("s1")
-    session.prompt(JOINED)
-    for number, (said, _) in enumerate(SECRETS):
-        session.call(f"m{number}", f"c{number}", "Bash", {"command": said})
-        session.result(f"c{number}", said, error=True)
-    session.answer("n", text=JOINED)
-    session.call("open", "open", "Bash", {"command": JOINED})
-    paths = [session.write(tmp_path), str(recording(tmp_path / "run.steno", JOINED))]
-    assert import_sources(store, paths).troubles == []
-
-
 def test_l5_every_kind_is_masked_in_every_table(store: Store, tmp_path: Path) -> None:
     """Also in the reports and in the search index."""
-    fill(store, tmp_path)
+    import_secrets(store, tmp_path)
     found = contents(store)
     assert {name: leaked(content) for name, content in found.items() if leaked(content)} == {}
     assert found["texts"].count(MASK) >= 2 * len(TOKEN_FORMATS)
@@ -117,23 +68,24 @@ def test_l5_every_kind_is_masked_in_what_is_printed(
 ) -> None:
     """Lists, reports and exports of a ledger."""
     store = open_ledger(str(tmp_path / "ledger.db"))
-    fill(store, tmp_path)
+    import_secrets(store, tmp_path)
     store.close()
     words = ["--ledger", str(tmp_path / "ledger.db")]
     for command in (
-        ["search", "use", "--json", "--no-import"],
+        ["search", "redacted", "--json", "--no-import"],
         ["search", "--regex", ".", "--json", "--no-import"],
         ["runs", "--json", "--no-import"],
         ["runs", "--csv", "--no-import"],
         ["sessions", "--csv", "--no-import"],
-        ["show", "r1", "--json"],
-        ["ledger", "note", "r1", JOINED],
-        ["show", "r1"],
+        ["show", RUN, "--json"],
+        ["ledger", "note", RUN, JOINED],
+        ["show", RUN],
         ["ledger", "secrets", "--json"],
     ):
-        main([*command, *words])
+        assert main([*command, *words]) == 0
         printed = capsys.readouterr()
         assert (command, leaked(printed.out), leaked(printed.err)) == (command, [], [])
+        assert MASK in printed.out or command[:2] in (["ledger", "note"], ["ledger", "secrets"])
 
 
 def test_l5_messages_on_stderr_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,8 +125,6 @@ def test_l5_the_password_of_a_ledger_is_never_printed(
 
 # -- steno ledger secrets ------------------------------------------------------------------------
 
-KEY = "ghp_" + "a1B2" * 9
-
 
 @pytest.fixture
 def unmasked(book: Book, tmp_path: Path) -> Book:
@@ -204,7 +154,7 @@ def unmasked(book: Book, tmp_path: Path) -> Book:
     rows = {"threads": {}, "calls": {}, "cwd": said, "at": 1}
     state = encode_resume_state(ResumeState(b"", msgspec.json.encode(rows)))
     book.source(str(tmp_path / "run.steno"), kind="tape", run="r1", state=state)
-    recording(tmp_path / "run.steno", said)
+    write_recording(tmp_path / "run.steno", said)
     return book
 
 

@@ -1,10 +1,23 @@
-"""Made-up secrets: samples of every token format, and of passwords in other places."""
+"""Made-up secrets: samples of every token format, and of passwords in other places.
 
+Also a recording and a transcript that contain all of them wherever an agent can write something.
+"""
+
+import json
 import random
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
 
 from steno.codec.token_formats import TOKEN_FORMATS, TokenFormat, parse_rest
+from steno.ledger.importer import import_sources
+from steno.ledger.store import Store
+from steno.recording.format import BackendInfo, Header, Record, encode_record
+from steno.report import RunOrigin
+from tests.support.claude_lines import answer, assistant, call, init, result, stream, text
+from tests.support.transcript_writer import Transcript
 
 DIGITS = "0123456789"
 LOWER = "abcdefghijklmnopqrstuvwxyz"
@@ -121,3 +134,73 @@ def all_secrets() -> list[tuple[str, str]]:
         (in_context(form, token), token) for form in TOKEN_FORMATS for token in samples(form, 1)
     ]
     return [*tokens, *OTHER_SECRETS]
+
+
+RUN = "d00dfeed00000001"
+SESSION = "5e551000-0000-4000-8000-00000000aaaa"
+KEY = "ghp_" + "a1B2" * 9  # also as a part of names
+SECRETS = all_secrets()
+JOINED = "\n".join(said for said, _ in SECRETS)
+
+
+def leaked(content: str) -> list[str]:
+    """The secrets that a text contains, also within JSON."""
+    plain = content.replace("\\\\", "\\")
+    return [
+        secret
+        for secret in (KEY, *(secret for _, secret in SECRETS))
+        if secret in content or json.dumps(secret)[1:-1] in content or secret in plain
+    ]
+
+
+def write_recording(path: Path, secret_text: str) -> Path:
+    """A recording of another program, with secrets in its header and in its output."""
+    header = Header(
+        agent="claude",
+        run_id=RUN,
+        argv=["claude", "-p", secret_text, "--api-key", "hunter2hunter2"],
+        cwd="/home/ada/engine",
+        started_at=1.0,
+        task="t1",
+        attempt=1,
+        prompt=secret_text,
+        backend=BackendInfo(kind="openai", url="http://me:letmein0@host/v1"),
+        name=secret_text,
+        tags={"note": secret_text},
+        origin=RunOrigin(repository=secret_text, branch=secret_text),
+    )
+    said = assistant(
+        text(secret_text),
+        call("c1", "Bash", command=secret_text),
+        call("c2", "Write", file_path=f"/home/ada/engine/{KEY}", content=secret_text),
+    )
+    errors = (answer("c1", secret_text, is_error=True), answer("c2", secret_text))
+    out = stream(
+        init(model=f"model-{KEY}", cwd="/home/ada/engine"),
+        said,
+        *errors,
+        result(secret_text, is_error=True, subtype="error_during_execution", errors=[secret_text]),
+    )
+    records = [
+        Record(0.1, "out", out),
+        Record(0.2, "err", secret_text.encode()),
+        Record(0.3, "note", f"retry: {secret_text}".encode()),
+        Record(0.4, "exit", number=1),
+        Record(None, "end"),
+    ]
+    lines = [msgspec.json.encode(header) + b"\n", *map(encode_record, records)]
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def import_secrets(store: Store, folder: Path) -> None:
+    """Import a transcript and a recording with all secrets in all their places."""
+    session = Transcript(SESSION)
+    session.prompt(JOINED)
+    for number, (said, _) in enumerate(SECRETS):
+        session.call(f"m{number}", f"c{number}", "Bash", {"command": said})
+        session.result(f"c{number}", said, error=True)
+    session.answer("n", text=JOINED)
+    session.call("open", "open", "Bash", {"command": JOINED})
+    paths = [session.write(folder), str(write_recording(folder / "run.steno", JOINED))]
+    assert import_sources(store, paths).troubles == []

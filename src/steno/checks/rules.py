@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from ..codec.redact import redact, redact_and_truncate, redact_value
 from ..config import closest_name
 from ..config.values import parse_count, parse_dollars, parse_duration, parse_fraction
 from ..report import VERDICTS, ChangedFile, Report
@@ -19,6 +20,7 @@ from .facts import CallFact, RunFacts
 
 MAX_LISTED = 5  # calls, files or matches named in one message
 MAX_QUOTED_CHARS = 80
+MAX_SEARCHED_CHARS = 2_000  # of a command, for secrets
 # Patterns that `count_text` knows by name.
 NAMED_PATTERNS = {
     "url": r"https?://[^\s<>\"')\]]+",
@@ -31,7 +33,10 @@ NAMED_PATTERNS = {
 
 
 class RuleFinding(Struct, frozen=True):
-    """A broken rule: the figure, the limit, and the lines of the recording that prove it."""
+    """A broken rule: the figure, the limit, and the lines of the recording that prove it.
+
+    Made by `make_finding`, without secrets.
+    """
 
     rule: str
     message: str
@@ -168,8 +173,10 @@ def matches_path(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _quote(text: str) -> str:
-    line = " ".join(text.split())
-    return f"{line[:MAX_QUOTED_CHARS]}..." if len(line) > MAX_QUOTED_CHARS else line
+    """One line without secrets, which are recognised before it is joined and cut."""
+    line = " ".join(redact_and_truncate(text, MAX_SEARCHED_CHARS).split())
+    is_cut = len(line) > MAX_QUOTED_CHARS or len(text) > MAX_SEARCHED_CHARS
+    return f"{line[:MAX_QUOTED_CHARS]}..." if is_cut else line
 
 
 def _names(items: Iterable[str]) -> str:
@@ -556,17 +563,30 @@ RULES: dict[str, Rule] = {
 }
 
 
+def make_finding(
+    rule: str,
+    message: str,
+    actual: Any = None,
+    expected: Any = None,
+    *,
+    lines: Iterable[int] = (),
+    paths: Iterable[str] = (),
+) -> RuleFinding:
+    """A finding whose message, value and paths contain no secrets."""
+    return RuleFinding(
+        rule=rule,
+        message=redact(message),
+        actual=redact_value(actual),
+        expected=expected,
+        lines=tuple(lines),
+        paths=tuple(map(redact, paths)),
+    )
+
+
 def check_rule(name: str, value: Any, facts: RunFacts) -> list[RuleFinding]:
     """The findings of one rule for one run."""
     return [
-        RuleFinding(
-            rule=name,
-            message=message,
-            actual=actual,
-            expected=_plain(value),
-            lines=tuple(lines),
-            paths=tuple(paths),
-        )
+        make_finding(name, message, actual, _plain(value), lines=lines, paths=paths)
         for message, actual, lines, paths in RULES[name].check(facts, value)
     ]
 

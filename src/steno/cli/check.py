@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from .. import agents
+from ..analysis.redact_report import redact_report
 from ..checks.across import ACROSS_RULES, save_baseline, summarize
 from ..checks.facts import CallFact, RunFacts, read_facts
 from ..checks.policy import CheckResult, Policy, build_policy
@@ -71,7 +72,7 @@ def run(args: list[str]) -> int:
     policy = _load_policy(options, outputs.is_requested)
     by_verdict = outputs.is_requested and not policy.rules and not policy.across
     results = [
-        CheckResult(name, facts.report, _check(policy, facts, by_verdict))
+        CheckResult(name, redact_report(facts.report), _check(policy, facts, by_verdict))
         for name, facts in _iter_facts(parser, options, policy)
     ]
     if not results:

@@ -10,6 +10,7 @@ import msgspec
 
 from ..agents import Agent
 from ..analysis.accumulator import Accumulator
+from ..analysis.redact_report import redact_report
 from ..analysis.usage import base_model_name, nano_to_usd
 from ..errors import StenoError
 from ..event import ModelUsage
@@ -190,7 +191,7 @@ class SourcePrinter:
             parser.accumulator.facts.use_heuristics = self.use_heuristics
             report = parser.report(recording.name, price)
             if isinstance(recording, StoredInput):
-                report = recording.complete(report)
+                report = redact_report(recording.complete(report))
             self._report_bad_lines(recording, parser)
         self._add_report(recording, report)
         if otel is not None:

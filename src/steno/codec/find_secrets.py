@@ -9,6 +9,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import zip_longest
 from typing import NamedTuple
 
 from .secret_values import (
@@ -182,8 +183,11 @@ def _pem_part() -> "re.Pattern[str]":
 
 def _find_pem_keys(text: str) -> Iterator[Secret]:
     """Find the lines of private keys; what separates them (quotes, escapes) is kept."""
-    for begin in _pem_begin().finditer(text):
+    begins = list(_pem_begin().finditer(text))
+    for begin, following in zip_longest(begins, begins[1:]):
         limit = begin.end() + MAX_PEM_CHARS
+        if following is not None:
+            limit = min(limit, following.start())
         end = text.find("-----END", begin.end(), limit)
         end = text.find("---- END", begin.end(), limit) if end < 0 else end
         end = text.find("Private-MAC", begin.end(), limit) if end < 0 else end
@@ -227,36 +231,63 @@ def _find_kubernetes_secrets(text: str) -> Iterator[Secret]:
 # -- passwords in URLs ---------------------------------------------------------------------------
 
 
+MAX_URL_PASSWORD_CHARS = 1000
+_URL_SCHEME_END = re.compile(r"(?<=[A-Za-z0-9]):\\?/(?:\\?/)?")  # as a path, a URL has one slash
+_URL_USER = re.compile(r"[^\s/?#\"'<>`\\:@]*:")
+_URL_END = re.compile(r"[\s\"'<>`\\]|://")
+_HOST_START = re.compile(r"[\w\[{$%-]")
+_PORT = re.compile(r"\d{1,5}[/?#]")
+
+
 @cache
-def _url_authority() -> "re.Pattern[str]":
-    """What follows the scheme: user and password up to the last "@" before the host."""
+def _other_url_authority() -> "re.Pattern[str]":
+    """A user with "@" in the name, or a token instead of a user."""
     return re.compile(
-        r":\\?/(?:\\?/)?(?:"  # as a path, a URL has one slash
-        r"[^\s/?#\"'<>`\\:@]*:(?P<password>(?:(?!://)[^\s\"'<>`\\])+)"
-        r"|[^\s/?#\"'<>`\\:]*@[^\s/?#\"'<>`\\:]*:(?P<other>[^\s/\"'<>`\\]+)"
+        r"(?:[^\s/?#\"'<>`\\:]{0,200}@[^\s/?#\"'<>`\\:]{0,200}:"
+        r"(?P<other>[^\s/\"'<>`\\]{1,500})"
         r"|(?P<user>[^\s/?#\"'<>`\\:@]{16,})"
         r")@(?=[\w\[{$%-])"
     )
 
 
-_URL_SCHEME_END = re.compile(r"(?<=[A-Za-z0-9]):\\?/")
-_PORT = re.compile(r"\d{1,5}[/?#]")
-
-
 def _find_url_passwords(text: str) -> Iterator[Secret]:
     done = 0
+    url_end = -1  # searched once for all schemes before it, so that the time stays linear
     for scheme in _URL_SCHEME_END.finditer(text):
-        found = _url_authority().match(text, scheme.start()) if scheme.start() >= done else None
-        if found is None:
+        start = scheme.end()
+        if start < done:
             continue
-        group = found.lastgroup or ""
-        value = found[group]
-        if is_template(value) or _PORT.match(value) or "](" in value:
-            continue
-        if group == "user" and not looks_random(value):
-            continue
-        yield Secret(found.start(group), found.end(group), URL_PASSWORD)
-        done = found.end()
+        user = _URL_USER.match(text, start)
+        if user is not None:
+            if user.end() > url_end:
+                found_end = _URL_END.search(text, user.end())
+                url_end = len(text) if found_end is None else found_end.start()
+            end = _last_host_mark(text, user.end(), url_end)
+            if end > 0:
+                if _is_url_password(text[user.end() : end]):
+                    yield Secret(user.end(), end, URL_PASSWORD)
+                    done = end + 1
+                continue
+        found = _other_url_authority().match(text, start)
+        if found is not None:
+            group = found.lastgroup or ""
+            value = found[group]
+            if _is_url_password(value) and (group != "user" or looks_random(value)):
+                yield Secret(found.start(group), found.end(group), URL_PASSWORD)
+                done = found.end()
+
+
+def _last_host_mark(text: str, start: int, end: int) -> int:
+    """The last "@" before a host, with something between it and the start; -1 without one."""
+    end = min(end, start + MAX_URL_PASSWORD_CHARS)
+    position = text.rfind("@", start + 1, end)
+    while position >= 0 and _HOST_START.match(text, position + 1) is None:
+        position = text.rfind("@", start + 1, position)
+    return position
+
+
+def _is_url_password(value: str) -> bool:
+    return not (is_template(value) or _PORT.match(value) or "](" in value)
 
 
 # -- headers -------------------------------------------------------------------------------------
@@ -521,10 +552,12 @@ _COMMAND_OPTIONS = {
     "twine": r"\s-p\s*(?:\\*[\"'])?",
     "mongo": r"\s-p\s+(?:\\*[\"'])?",
     "ldap": r"\s-w\s+(?:\\*[\"'])?",
-    "htpasswd": r"\s-[a-zA-Z]*b[a-zA-Z]*\s+\S+\s+\S+\s+(?:\\*[\"'])?",
+    "htpasswd": r"\s-[a-zA-Z]{0,8}b[a-zA-Z]{0,8}\s{1,8}\S{1,200}\s{1,8}\S{1,200}\s{1,8}"
+    r"(?:\\*[\"'])?",
     "openssl": r"\s-pass(?:in|out)?\s+pass:",
     "jdbc:oracle": r":[\w.-]{1,100}/(?=[^\s\"'\\/]{1,100}@)",
-    "machine ": r"\slogin(?:\s|\\n)+\S{1,200}(?:\s|\\n)+password\s+",  # in ~/.netrc
+    "machine ": r"\slogin(?:\s|\\n){1,40}(?:[^\s\\]|\\(?!n)){1,200}(?:\s|\\n){1,40}"
+    r"password\s+",  # in ~/.netrc
 }
 MAX_COMMAND_CHARS = 2000  # from the command to its password
 

@@ -16,6 +16,7 @@ from .. import event as ev
 from ..agents import Agent
 from ..analysis.cost import PriceLookup, price_requests, zero_price
 from ..analysis.live_state import call_target
+from ..analysis.redact_report import redact_report
 from ..analysis.usage import context_tokens, nano_to_usd, sum_tokens
 from ..codec.decode import DECODE_ERRORS
 from ..codec.redact import redact, redact_value
@@ -29,13 +30,13 @@ __all__ = ["Conversation", "Step", "ToolUse", "read_conversation"]
 class Conversation:
     """The steps of a run, and its report. Close it to free the temporary file.
 
-    Secrets are masked in every step it returns.
+    Secrets are masked in the report and in every step it returns.
     """
 
     def __init__(
         self, report: Report, builder: StepBuilder, price: PriceLookup | None, prompt: str | None
     ) -> None:
-        self.report = report
+        self.report = redact_report(report)
         self._price = price
         self._prompt = builder.first_prompt or prompt
         self._builder = builder
@@ -66,9 +67,8 @@ class Conversation:
         return None if self._prompt is None else redact(self._prompt)
 
     def shareable_report(self) -> Report:
-        """The report without secrets, and without the path it was read from."""
-        values = redact_value(msgspec.to_builtins(replace(self.report, source=None)))
-        return msgspec.convert(values, type(self.report))
+        """The report without the path it was read from."""
+        return replace(self.report, source=None)
 
     def sizes(self) -> list[int]:
         """The size of each step in bytes, as stored."""

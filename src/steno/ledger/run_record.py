@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..analysis.accumulator import MAX_TOOL_ERROR_CHARS
+from ..analysis.redact_report import redacted_values
 from ..analysis.usage import base_model_name
-from ..analysis.verdict import TRUNCATION_SUFFIX
-from ..codec.redact import redact, redact_truncated, redact_value
+from ..codec.redact import redact
 from ..report import LineCounts, Report, RunOrigin
 from .protocol import Store, placeholders, query_column
 from .queries.runs import load_session_report
@@ -174,7 +173,7 @@ def _update_later_runs(store: Store, report: Report) -> None:
         if reported is None:
             continue
         own_part = subtract_earlier_runs(store, reported)
-        columns = _figure_columns(own_part, _redact_report(own_part))
+        columns = _figure_columns(own_part, redacted_values(own_part))
         assignments = ", ".join(f"{name} = ?" for name in columns)
         store.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run))
         if own_part.cost.source in KNOWN_TOTAL_SOURCES:
@@ -268,7 +267,7 @@ def _run_values(
 ) -> dict[str, Any]:
     """Return the values of the columns; an integer that no column can store becomes None."""
     started_at, ended_at = _run_times(report, batch, at)
-    stored_report = _redact_report(report)
+    stored_report = redacted_values(report)
     counted = ("tools", "files", "denials")  # lists in the report, counts in the table
     same_name = [name for name in RUN_COLUMNS if hasattr(report, name) and name not in counted]
     values = {
@@ -328,21 +327,6 @@ def _upsert_run_row(store: Store, values: dict[str, Any], has_session: bool) -> 
     assignments = ", ".join(f"{name} = {value}" for name, value in updates.items())
     row = tuple(values.get(name) for name in RUN_COLUMNS)
     store.upsert("runs", RUN_COLUMNS, [row], f"ON CONFLICT (id) DO UPDATE SET {assignments}")
-
-
-def _redact_report(report: Report) -> dict[str, Any]:
-    """Remove secrets, also partial ones at the end of truncated texts."""
-    values: dict[str, Any] = redact_value(msgspec.to_builtins(report))
-    error = report.error
-    if error is not None and error.endswith(TRUNCATION_SUFFIX):
-        error = redact_truncated(error.removesuffix(TRUNCATION_SUFFIX)) + TRUNCATION_SUFFIX
-    else:
-        error = error and redact(error)
-    values["error"] = error
-    for tool, tool_values in zip(report.tools, values["tools"], strict=True):
-        if tool.error is not None and len(tool.error) >= MAX_TOOL_ERROR_CHARS:
-            tool_values["error"] = redact_truncated(tool.error)
-    return values
 
 
 # -- the course of a task ------------------------------------------------------------------------
