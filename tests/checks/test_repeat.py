@@ -83,10 +83,10 @@ def test_the_summary(place: Place) -> None:
         "failed     run 2  permission: 2 calls denied (Write, Bash)",
         "",
         "            median      min      max  spread  min to max",
-        "cost       $0.0821  $0.0221  $0.0821   ±56 %  ▅▁▁▁▁▁▁▁▁▁▁█",
-        "tokens        148k    42.2k     148k   ±54 %  ▅▁▁▁▁▁▁▁▁▁▁█",
-        "turns           14        3       14   ±61 %  ▅▁▁▁▁▁▁▁▁▁▁█",
-        "duration    448 ms   146 ms   448 ms   ±50 %  ▅▁▁▁▁▁▁▁▁▁▁█",
+        "cost       $0.0821  $0.0221  $0.0821    56 %  ▅▁▁▁▁▁▁▁▁▁▁█",
+        "tokens        148k    42.2k     148k    54 %  ▅▁▁▁▁▁▁▁▁▁▁█",
+        "turns           14        3       14    61 %  ▅▁▁▁▁▁▁▁▁▁▁█",
+        "duration    448 ms   146 ms   448 ms    50 %  ▅▁▁▁▁▁▁▁▁▁▁█",
         "",
         "✗ broken rules",
         "    across.min_success  success rate 67% (2 of 3, 95 % interval 21% to 94%), at",
@@ -132,7 +132,7 @@ def test_baselines(place: Place) -> None:
     code, found, _ = repeat(place, "2", "--json", *words[1:])
     assert (code, found["across"][0]["message"]) == (1, "success rate 0%, baseline 100%")
     page = place.steno("repeat", *words, COLUMNS="100").stdout.decode()
-    assert "turns            3        3        3    ±0 %        14   -79 %" in page
+    assert "turns            3        3        3     0 %        14   -79 %" in page
     assert "baseline   main: 2 runs, success 100 %" in page
 
 

@@ -200,7 +200,7 @@ def _figure_row(result: RepeatResult, name: str) -> Iterator[Cell | str]:
     yield Cell(form(values.median), "bold")
     yield form(values.minimum) if known else ""
     yield form(values.maximum) if known else ""
-    yield "" if values.spread is None else f"±{values.spread * 100:.0f} %"
+    yield "" if values.spread is None else f"{values.spread * 100:.0f} %"
     yield Cell(histogram(known), "cyan")
     before = None if result.baseline is None else getattr(result.baseline, name).median
     yield "" if before is None else form(before)

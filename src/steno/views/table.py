@@ -14,7 +14,6 @@ CHANGE_COLOURS = {"created": "green", "deleted": "red", "renamed": "cyan", "modi
 ASCII_FALLBACKS = str.maketrans(
     {"█": "#", "░": ".", "·": "-", "…": "~", "—": "-", "─": "-", "×": "x", "≥": ">", "→": ">"}
 )
-ASCII_FALLBACKS |= str.maketrans({"✓": "+", "✗": "x", "±": "~"})
 ASCII_FALLBACKS |= dict(zip(map(ord, "▏▎▍▌▋▊▉▁▂▃▄▅▆▇┄│┤└▼"), "-----==__.-=+*-|+ v", strict=True))
 MIN_COLUMNS = 40  # narrower terminals get a page of this width
 LABEL_COLUMNS = 11  # the longest label, "background", and a space
