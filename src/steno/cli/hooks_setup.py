@@ -27,7 +27,7 @@ SubagentStop and SessionEnd import the session's transcript into the ledger; wit
 PreToolUse refuses a call that would break one of the rules allow_tools, forbid_tools,
 forbid_commands, allow_files and forbid_files (see: steno check --list-rules). The model gets the
 rule as the reason. If the policy cannot be read, calls are not refused, unless --fail-closed is
-used. Sessions that are already open read the settings again, or have to be restarted.
+used. Restart sessions that are already open.
 """
 ACTIONS = ("install", "uninstall", "status")
 KEY = "hooks"
