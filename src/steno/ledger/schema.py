@@ -364,6 +364,66 @@ CREATE INDEX runs_session ON runs (session, started_at);
 <postgresql> CREATE INDEX texts_words ON texts USING gin (words);
 """
 
+# Agents side by side. No recording has any of this: a rebuild keeps it.
+TEAM = """
+CREATE TABLE messages (
+    id         <serial>,
+    sender     TEXT NOT NULL,           -- a task, or @user for a person
+    run        TEXT,                    -- of the sender
+    recipient  TEXT NOT NULL,           -- a task, run, session, name or @user; empty: all
+    at         <int> NOT NULL,
+    text       TEXT NOT NULL
+);
+CREATE INDEX messages_recipient ON messages (recipient, at);
+CREATE TABLE message_reads (
+    message    <int> NOT NULL,
+    reader     TEXT NOT NULL,           -- a task, or @user for a person
+    at         <int> NOT NULL,
+    PRIMARY KEY (message, reader)
+) <by key>;
+CREATE TABLE claims (
+    id         <serial>,                -- the order in which they were asked for
+    repository TEXT NOT NULL,           -- its remote, or its folder on one machine
+    path       TEXT NOT NULL,           -- relative to its root; empty: all of it
+    owner      TEXT NOT NULL,           -- a task, or @user for a person
+    run        TEXT,
+    host       TEXT NOT NULL,           -- of the owner: machine and pid namespace
+    asked_at   <int> NOT NULL,
+    ttl_ms     <int> NOT NULL,
+    held_since <int>,                   -- NULL: waiting
+    expires_at <int> NOT NULL,
+    UNIQUE (repository, path, owner)
+);
+CREATE TABLE permission_requests (
+    id         TEXT PRIMARY KEY,
+    run        TEXT,
+    task       TEXT,
+    session    TEXT,
+    name       TEXT,                    -- of the run
+    host       TEXT NOT NULL,           -- machine and pid namespace of the run
+    tool       TEXT NOT NULL,
+    input      TEXT NOT NULL,           -- JSON without secrets, truncated
+    chars      <int> NOT NULL,          -- length of the whole input
+    asked_at   <int> NOT NULL,
+    expires_at <int> NOT NULL,
+    decision   TEXT,                    -- allow or deny; NULL: none yet
+    reason     TEXT,
+    decided_at <int>,
+    decided_by TEXT                     -- @user, page or timeout
+);
+CREATE INDEX permission_requests_open ON permission_requests (expires_at) WHERE decision IS NULL;
+CREATE TABLE presence (                 -- of runs whose agent uses `steno mcp`
+    run           TEXT PRIMARY KEY,
+    state         TEXT NOT NULL,
+    tool          TEXT,
+    silence_ms    <int>,
+    context_used  <int>,
+    context_limit <int>,
+    seen_at       <int> NOT NULL
+);
+CREATE INDEX runs_active ON runs (started_at) WHERE verdict IS NULL;
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -375,4 +435,5 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("sums", sum_tables.migration() + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
+    ("team", TEAM),
 )

@@ -12,6 +12,7 @@ import msgspec
 from ..base import (
     LaunchCommand,
     LaunchOptions,
+    PermissionRelay,
     ProgramInfo,
     encode_prompt,
     is_object_schema,
@@ -103,11 +104,15 @@ def _needs_prompt_option(options: LaunchOptions) -> bool:
 def _list_args(options: LaunchOptions) -> list[str]:
     """Options that consume all arguments up to the next option: they come before the others."""
     argv: list[str] = []
+    relay = options.permission_relay
+    servers = () if relay is None else (_relay_config(relay),)
+    # The relay's server has other tools too: asking a person for them would help no one.
+    own_tools = () if relay is None else (f"mcp__{relay.server}",)
     for option, values in (
-        ("--allowedTools", options.allow),
+        ("--allowedTools", (*options.allow, *own_tools)),
         ("--disallowedTools", options.deny),
         ("--add-dir", options.add_dirs),
-        ("--mcp-config", options.mcp_config),
+        ("--mcp-config", (*options.mcp_config, *servers)),
     ):
         if values:
             argv += [option, *values]
@@ -126,10 +131,22 @@ def _value_args(options: LaunchOptions) -> list[str]:
         ("--max-turns", max_turns),
         ("--max-budget-usd", max_cost),
         ("--permission-mode", options.permission_mode),
+        ("--permission-prompt-tool", _permission_tool(options)),
         ("--append-system-prompt", options.system_prompt),
         ("--fallback-model", options.fallback_model),
         ("--json-schema", options.json_schema),
     )
+
+
+def _relay_config(relay: PermissionRelay) -> str:
+    program, *args = relay.command
+    server = {"type": "stdio", "command": program, "args": args}
+    return msgspec.json.encode({"mcpServers": {relay.server: server}}).decode()
+
+
+def _permission_tool(options: LaunchOptions) -> str | None:
+    relay = options.permission_relay
+    return None if relay is None else f"mcp__{relay.server}__{relay.tool}"
 
 
 def _backend_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
