@@ -57,6 +57,8 @@ class ClaimState(Struct, frozen=True):
 
 def normalise(path: str, cwd: str) -> ClaimedPath:
     """A path relative to the root of its repository; outside of one, to the folder `cwd`."""
+    if not path or "\0" in path:  # an unset variable of a script; what no file system has
+        raise StenoError(f"{path!r}: not a file name")
     root = find_repository_root(os.path.realpath(cwd))
     folder = RootFolder(str(root) if root is not None else cwd)
     absolute = os.path.join(cwd, path)  # noqa: PTH118  # pathlib drops a trailing "."

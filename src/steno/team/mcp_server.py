@@ -8,10 +8,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from .. import __version__
@@ -39,6 +41,7 @@ INSTRUCTIONS = (
     "release, claims), and search what earlier runs did (search)."
 )
 T = TypeVar("T")
+Tool = Callable[..., Awaitable[str]]
 
 
 class TeamServer:
@@ -67,16 +70,16 @@ class TeamServer:
 
     def build(self) -> MCPServer[Any]:
         server: MCPServer[Any] = MCPServer(
-            "steno", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR"
+            "steno", instructions=INSTRUCTIONS, version=__version__, log_level="CRITICAL"
         )
-        tools: list[Callable[..., Awaitable[str]]] = [
+        tools: list[Tool] = [
             *(self.status, self.roster, self.say, self.inbox),
             *(self.claim, self.release, self.claims, self.search),
         ]
         if self._permission_timeout is not None:
             tools.append(self.permission)
         for tool in tools:
-            server.add_tool(tool, structured_output=False)
+            server.add_tool(_report_errors(tool), structured_output=False)
         return server
 
     async def _with_ledger(self, action: Callable[[Store], T]) -> T:
@@ -98,10 +101,13 @@ class TeamServer:
         """Store the state of the run now and then, for agents on other machines."""
         while self._run is not None:
             with suppress(StenoError):
-                state = await asyncio.to_thread(run_state, self._run)
-                if state is not None:
-                    await self._with_ledger(lambda store, state=state: put_presence(store, state))  # type: ignore[misc]
+                await self._with_ledger(self._put_presence)
             await asyncio.sleep(PRESENCE_SECONDS)
+
+    def _put_presence(self, store: Store) -> None:
+        state = run_state(self._run or "")
+        if state is not None:
+            put_presence(store, state)
 
     # -- tools -------------------------------------------------------------------------------------
 
@@ -234,6 +240,19 @@ class TeamServer:
         text = approvals.decision_text(decided)
         await asyncio.to_thread(approvals.notify_run, request, "permission_decided", text)
         return msgspec.json.encode(approvals.answer(decided, input)).decode()
+
+
+def _report_errors(tool: Tool) -> Tool:
+    """The same tool; the agent gets the message of an error, which the package would hide."""
+
+    @wraps(tool)
+    async def call(*args: Any, **arguments: Any) -> str:
+        try:
+            return await tool(*args, **arguments)
+        except StenoError as error:
+            raise ToolError(str(error)) from None
+
+    return call
 
 
 def _encode(value: Any) -> str:

@@ -6,14 +6,18 @@ from pathlib import Path
 
 from ..errors import StenoError
 from ..ledger.queries import runs
+from ..ledger.queries.team import PermissionRequest
 from ..ledger.rows import now_ms
 from ..ledger.store import ledger_url
 from ..runner.run_registry import active_runs, send_request
+from ..team import approvals
+from ..team.approvals import ALLOW, DENY
 from .ledger_access import LedgerAccess
 from .run_page import Subject
 
 MAX_FORM_BYTES = 64 << 10
 ACTIONS = ("stop", "send", "note", "resume")
+DECISIONS = (ALLOW, DENY)
 
 
 def perform(action: str, access: LedgerAccess, subject: Subject, text: str) -> None:
@@ -25,6 +29,14 @@ def perform(action: str, access: LedgerAccess, subject: Subject, text: str) -> N
         _resume(access, subject, text)
     else:
         _control(subject, {"do": action, **({"text": text} if action == "send" else {})})
+
+
+def decide(access: LedgerAccess, request: str, decision: str, reason: str) -> PermissionRequest:
+    """Permit or deny a requested call. StenoError if it was decided before, or is too late."""
+    with access.writer() as store:
+        return approvals.decide(
+            store, request, decision, by="page", reason=reason if decision == DENY else None
+        )
 
 
 def _control(subject: Subject, message: dict[str, str]) -> None:
@@ -48,7 +60,7 @@ def _resume(access: LedgerAccess, subject: Subject, prompt: str) -> None:
     if one.project is None or not Path(one.project).is_dir():
         raise StenoError(f"{subject.id}: its folder is not on this machine: {one.project}")
     agent = ["--agent", one.agent] if one.agent is not None else []
-    argv = [sys.executable, "-m", "steno", "run", "--resume", session, *agent, "--ledger"]
+    argv = [sys.executable, "-P", "-m", "steno", "run", "--resume", session, *agent, "--ledger"]
     argv += [ledger_url(access.location), f"--prompt={prompt.strip() or 'continue'}"]
     subprocess.Popen(  # noqa: S603  # our own program; the prompt is one argument
         argv,
