@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,8 @@ def with_client(
         async with asyncio.timeout(LONG), Client(server) as client:
             await use(client)
 
-    asyncio.run(connect())
+    with ThreadPoolExecutor(1) as pool:  # the browser of other tests has a loop in this thread
+        pool.submit(lambda: asyncio.run(connect())).result()
 
 
 async def ask(client: Any, tool: str, **arguments: Any) -> Any:

@@ -54,7 +54,7 @@ def _parser(name: str, description: str, examples: str, as_member: bool = True) 
 
 
 def _parse(parser: CommandParser, args: list[str]) -> argparse.Namespace:
-    parser.add_json("print one JSON object with rows and total")
+    parser.add_output_format()
     parser.add_ledger(can_import=False)
     return parser.parse_utf8_args(args)
 

@@ -376,7 +376,7 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_recipient ON messages (recipient, at);
 CREATE TABLE message_reads (
-    message    <int> NOT NULL,
+    message    <int> NOT NULL,          -- id in `messages`
     reader     TEXT NOT NULL,           -- a task, or @user for a person
     at         <int> NOT NULL,
     PRIMARY KEY (message, reader)
@@ -386,12 +386,12 @@ CREATE TABLE claims (
     repository TEXT NOT NULL,           -- its remote, or its folder on one machine
     path       TEXT NOT NULL,           -- relative to its root; empty: all of it
     owner      TEXT NOT NULL,           -- a task, or @user for a person
-    run        TEXT,
+    run        TEXT,                    -- of the owner; NULL: a person
     host       TEXT NOT NULL,           -- of the owner: machine and pid namespace
-    asked_at   <int> NOT NULL,
-    ttl_ms     <int> NOT NULL,
+    asked_at   <int> NOT NULL,          -- time of the first request for it
+    ttl_ms     <int> NOT NULL,          -- longest time to hold it
     held_since <int>,                   -- NULL: waiting
-    expires_at <int> NOT NULL,
+    expires_at <int> NOT NULL,          -- end of the claim, or of the place in line
     UNIQUE (repository, path, owner)
 );
 CREATE TABLE permission_requests (
@@ -404,22 +404,22 @@ CREATE TABLE permission_requests (
     tool       TEXT NOT NULL,
     input      TEXT NOT NULL,           -- JSON without secrets, truncated
     chars      <int> NOT NULL,          -- length of the whole input
-    asked_at   <int> NOT NULL,
-    expires_at <int> NOT NULL,
+    asked_at   <int> NOT NULL,          -- time of the request
+    expires_at <int> NOT NULL,          -- denied if there is no decision by then
     decision   TEXT,                    -- allow or deny; NULL: none yet
-    reason     TEXT,
-    decided_at <int>,
+    reason     TEXT,                    -- of a denial, for the agent
+    decided_at <int>,                   -- time of the decision
     decided_by TEXT                     -- @user, page or timeout
 );
 CREATE INDEX permission_requests_open ON permission_requests (expires_at) WHERE decision IS NULL;
 CREATE TABLE presence (                 -- of runs whose agent uses `steno mcp`
     run           TEXT PRIMARY KEY,
-    state         TEXT NOT NULL,
-    tool          TEXT,
-    silence_ms    <int>,
+    state         TEXT NOT NULL,        -- thinking, running, asking, waiting ...
+    tool          TEXT,                 -- running tool
+    silence_ms    <int>,                -- time since the last output
     context_used  <int>,
     context_limit <int>,
-    seen_at       <int> NOT NULL
+    seen_at       <int> NOT NULL        -- time of this state
 );
 CREATE INDEX runs_active ON runs (started_at) WHERE verdict IS NULL;
 """
