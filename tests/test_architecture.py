@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
         *("agents", "analysis", "recording", "process", "workspace", "ledger"),
     },
     "api": {"errors", "event", "report", "pricing", "agents", "recording", "ledger", "runner"},
-    "team": {"errors", "codec", "analysis", "process", "workspace", "ledger", "runner"},
+    "team": {"errors", "codec", "config", "analysis", "process", "workspace", "ledger", "runner"},
     "checks": {
         *("errors", "event", "report", "codec", "config", "private_files", "agents", "analysis"),
         *("recording", "workspace", "runner"),

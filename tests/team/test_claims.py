@@ -95,7 +95,7 @@ def test_a_claim_ends_with_the_run(
     assert positions(book.store) == {}
     other = ClaimedPath("repo", "b.py")
     claim(book.store, far, other, 60)
-    book.store.execute("UPDATE claims SET host = 'far 1' WHERE owner = 'task2'")
+    book.store.execute("UPDATE claims SET registry = 'far' WHERE owner = 'task2'")
     book.insert("tasks", id="task2", attempts=1)
     assert positions(book.store) == {"task2": 0}
     book.store.execute("UPDATE tasks SET verdict = 'success' WHERE id = 'task2'")

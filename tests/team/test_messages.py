@@ -58,7 +58,9 @@ def test_each_reader_reads_a_message_once(store: Store) -> None:
     assert messages.inbox(store, late) == []  # said before it began
 
 
-def test_messages_are_bounded_and_have_no_secrets(store: Store) -> None:
+def test_messages_are_bounded_and_have_no_secrets(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     message = messages.say(store, ADA, f"the token is {SECRET}")
     assert message.text == "the token is [redacted]"
     with pytest.raises(StenoError, match=r"message too long: 4,001 characters"):
@@ -71,8 +73,11 @@ def test_messages_are_bounded_and_have_no_secrets(store: Store) -> None:
     assert 1 < len(first) <= 12  # by size
     rest = [message for _ in range(3) for message in messages.inbox(store, BOB)]
     assert len(first) + len(rest) == 26
+    monkeypatch.setattr(queries, "MAX_MESSAGES_PER_HOUR", 27)
     nul = messages.say(store, ADA, "zero\x00byte \udcff")
     assert nul.text.startswith("zero")
+    with pytest.raises(StenoError, match="too many messages: 27 within an hour"):
+        messages.say(store, ADA, "again")
 
 
 def test_old_messages_are_deleted(store: Store) -> None:

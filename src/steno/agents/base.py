@@ -178,6 +178,7 @@ class PermissionRelay(Struct, frozen=True):
 
     server: str
     command: tuple[str, ...]
+    timeout_seconds: float  # for the answer
     tool: str = "permission"
 
 

@@ -3,6 +3,7 @@
 from ..errors import StenoError
 from ..ledger.store import ledger_exists, open_ledger
 from ..runner.run_registry import get_active_run
+from ..runner.setup import MAX_PERMISSION_SECONDS
 from ..team.roster import own_run
 from .options import CommandParser, duration_type
 
@@ -16,7 +17,6 @@ budget), roster, say, inbox, claim, release, claims, search. The agent's run is 
 environment that `steno run` sets. It needs the extra `mcp`: pip install 'stenograph[mcp]'.
 `steno run --permission-relay` starts it by itself.
 """
-MAX_SECONDS = 86_400.0
 
 
 def run(args: list[str]) -> int:
@@ -29,7 +29,7 @@ def run(args: list[str]) -> int:
     )
     parser.add_argument(
         "--permission-timeout",
-        type=lambda text: duration_type(text) or MAX_SECONDS,
+        type=lambda text: duration_type(text) or MAX_PERMISSION_SECONDS,
         metavar="TIME",
         help="also serve the tool `permission`, which asks a person; time limit for the answer",
     )

@@ -375,6 +375,7 @@ CREATE TABLE messages (
     text       TEXT NOT NULL
 );
 CREATE INDEX messages_recipient ON messages (recipient, at);
+CREATE INDEX messages_sender ON messages (sender, at);
 CREATE TABLE message_reads (
     message    <int> NOT NULL,          -- id in `messages`
     reader     TEXT NOT NULL,           -- a task, or @user for a person
@@ -387,7 +388,7 @@ CREATE TABLE claims (
     path       TEXT NOT NULL,           -- relative to its root; empty: all of it
     owner      TEXT NOT NULL,           -- a task, or @user for a person
     run        TEXT,                    -- of the owner; NULL: a person
-    host       TEXT NOT NULL,           -- of the owner: machine and pid namespace
+    registry   TEXT NOT NULL,           -- that knows the run: machine and data directory
     asked_at   <int> NOT NULL,          -- time of the first request for it
     ttl_ms     <int> NOT NULL,          -- longest time to hold it
     held_since <int>,                   -- NULL: waiting
@@ -400,7 +401,7 @@ CREATE TABLE permission_requests (
     task       TEXT,
     session    TEXT,
     name       TEXT,                    -- of the run
-    host       TEXT NOT NULL,           -- machine and pid namespace of the run
+    registry   TEXT NOT NULL,           -- that knows the run: machine and data directory
     tool       TEXT NOT NULL,
     input      TEXT NOT NULL,           -- JSON without secrets, truncated
     chars      <int> NOT NULL,          -- length of the whole input

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -37,7 +38,7 @@ from .json_schema import load_json_schema
 from .ledger_writer import resolve_session, tightest_budget
 from .program import find_program, inspect_program
 from .retry_policy import RetryPolicy
-from .setup import FallbackAgent, RunBudget, TaskSetup, Timeouts
+from .setup import MAX_PERMISSION_SECONDS, FallbackAgent, RunBudget, TaskSetup, Timeouts
 
 _WORKTREE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -309,11 +310,10 @@ class TaskSetupBuilder:
     def _permission_relay(self) -> PermissionRelay | None:
         if not self.settings["permission_relay"]:
             return None
-        timeout = self.settings["permission_timeout"]
-        seconds = "off" if timeout is None else f"{timeout:g}"
+        timeout = min(self.settings["permission_timeout"] or inf, MAX_PERMISSION_SECONDS)
         # -P: the agent's folder is no place to import modules from.
-        command = (sys.executable, "-P", "-m", "steno", "mcp", "--permission-timeout", seconds)
-        return PermissionRelay("steno", command)
+        command = (sys.executable, "-P", "-m", "steno", "mcp", "--permission-timeout")
+        return PermissionRelay("steno", (*command, f"{timeout:g}"), timeout)
 
     def _extra_env(self) -> dict[str, str]:
         """The variables for the agent; with a relay, also where its MCP server finds the ledger."""

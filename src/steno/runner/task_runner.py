@@ -32,7 +32,7 @@ from .run_registry import (
     remove_run_info,
     write_run_info,
 )
-from .setup import TaskSetup
+from .setup import MAX_PERMISSION_SECONDS, TaskSetup
 from .task import LogFunction, Task
 
 KILL_POLL_SECONDS = 0.05
@@ -225,7 +225,6 @@ def reserve_descriptors(runs: int) -> None:
 
 
 MAX_SHOWN_PROMPT_CHARS = 200  # in the registry entry
-MAX_PERMISSION_SECONDS = 86_400.0
 
 
 class RunRegistration:

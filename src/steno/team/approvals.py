@@ -19,8 +19,8 @@ from ..ledger.queries.runs import ambiguous_prefix_error
 from ..ledger.queries.team import PermissionRequest
 from ..ledger.rows import now_ms, utc_iso
 from ..ledger.store import Store
-from ..runner.run_registry import get_active_run, host_id, send_request
-from .roster import Member, ended_owners
+from ..runner.run_registry import get_active_run, send_request
+from .roster import Member, ended_owners, registry_id
 
 MAX_INPUT_CHARS = 4000
 MAX_REASON_CHARS = 1000
@@ -47,7 +47,7 @@ def ask(
         task=member.id if member.run is not None else None,
         session=member.session,
         name=member.name,
-        host=host_id(),
+        registry=registry_id(),
         tool=redact(tool)[:MAX_TOOL_CHARS],
         input=redact_and_truncate(text, MAX_INPUT_CHARS),
         chars=len(text),
@@ -117,7 +117,7 @@ def decision_text(request: PermissionRequest) -> str:
 def open_requests(store: Store) -> list[PermissionRequest]:
     """The requests that wait for a decision, oldest first, without those of runs that ended."""
     requests = queries.list_permission_requests(store, open_at=now_ms())
-    owners = {(one.task or "", one.run, one.host) for one in requests}
+    owners = {(one.task or "", one.run, one.registry) for one in requests}
     ended = ended_owners(store, owners)
     return [one for one in requests if one.task is None or one.task not in ended]
 

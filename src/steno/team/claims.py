@@ -16,10 +16,9 @@ from ..ledger.queries import team as queries
 from ..ledger.queries.team import Claim
 from ..ledger.rows import now_ms, utc_iso
 from ..ledger.store import Store
-from ..runner.run_registry import host_id
-from ..workspace.origin import find_repository_root, main_folder, read_repository
+from ..workspace.origin import find_repository_root, host_name, main_folder, read_repository
 from ..workspace.safe_path import RootFolder
-from .roster import Member, ended_owners
+from .roster import Member, ended_owners, registry_id
 
 DEFAULT_TTL_SECONDS = 1800.0
 MAX_TTL_SECONDS = 86_400.0
@@ -68,7 +67,7 @@ def normalise(path: str, cwd: str) -> ClaimedPath:
         raise StenoError(f"{path}: outside of {folder.given_path}; only files below it are claimed")
     remote = read_repository(str(root)).repository if root is not None else None
     if remote is None:
-        remote = f"{host_id().partition(' ')[0]}:{main_folder(folder.real_path)}"
+        remote = f"{host_name()}:{main_folder(folder.real_path)}"
     return ClaimedPath(remote, name)
 
 
@@ -91,7 +90,7 @@ def claim(store: Store, owner: Member, place: ClaimedPath, ttl_seconds: float) -
                 path=place.path,
                 owner=owner.id,
                 run=owner.run,
-                host=host_id(),
+                registry=registry_id(),
                 asked_at=now,
                 ttl_ms=ttl,
                 expires_at=now + ttl,
@@ -132,7 +131,7 @@ def release(
 def list_states(store: Store, repository: str | None = None) -> list[ClaimState]:
     """The claims that are alive, each with its place in line. Only reads."""
     claims = queries.list_claims(store, repository)
-    ended = ended_owners(store, {(one.owner, one.run, one.host) for one in claims})
+    ended = ended_owners(store, {(one.owner, one.run, one.registry) for one in claims})
     now = now_ms()
     alive = [one for one in claims if _is_alive(one, ended, now)]
     return [_state(alive, one.owner, one.path, one.repository) for one in alive]
@@ -144,7 +143,7 @@ def list_states(store: Store, repository: str | None = None) -> list[ClaimState]
 def _ended(store: Store, repository: str) -> set[str]:
     """The owners whose task has ended. Looked up before a transaction, which stays short."""
     claims = queries.list_claims(store, repository)
-    return ended_owners(store, {(one.owner, one.run, one.host) for one in claims})
+    return ended_owners(store, {(one.owner, one.run, one.registry) for one in claims})
 
 
 def _update_line(store: Store, repository: str, ended: set[str], now: int) -> list[Claim]:

@@ -26,6 +26,7 @@ from ..ledger.rows import now_ms, utc_iso
 from ..ledger.store import Store, open_ledger
 from ..runner.run_registry import get_active_run, send_request
 from ..runner.run_status import run_state
+from ..runner.setup import MAX_PERMISSION_SECONDS
 from . import approvals, claims, messages
 from .roster import Member, find_member, put_presence, roster
 
@@ -34,7 +35,6 @@ PRESENCE_SECONDS = 15.0
 MAX_OUTPUT_CHARS = 20_000
 MAX_HITS = 10
 MAX_CLAIM_WAIT_SECONDS = 120.0
-MAX_PERMISSION_SECONDS = 86_400.0
 INSTRUCTIONS = (
     "steno supervises this run. Ask it for your own context and budget (status), for other agents "
     "(roster), exchange messages with them (say, inbox), claim files before you edit them (claim, "

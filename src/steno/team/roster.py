@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..analysis.context import hp_and_status
+from ..config.files import data_folder
 from ..errors import StenoError
 from ..ledger.queries import team as queries
 from ..ledger.queries.runs import ambiguous_prefix_error, find_run
@@ -128,14 +129,19 @@ def find_recipient(store: Store, text: str) -> str:
     raise StenoError(f"{text}: no active run with this name or ID; see: steno team roster")
 
 
+def registry_id() -> str:
+    """The registry of active runs: users and containers of a machine have their own."""
+    return f"{host_id()} {data_folder()}"
+
+
 def ended_owners(store: Store, owners: Collection[tuple[str, str | None, str]]) -> set[str]:
-    """Of these (owner, run, host), the owners whose task has ended. A person's never has."""
-    tasks = {owner: host for owner, run, host in owners if run is not None}
+    """Of these (owner, run, registry), the owners whose task has ended. A person's never has."""
+    tasks = {owner: registry for owner, run, registry in owners if run is not None}
     if not tasks:
         return set()
-    here = host_id()
+    here = registry_id()
     active = {info.task for info in active_runs()}
-    gone = {owner for owner, host in tasks.items() if host == here and owner not in active}
+    gone = {owner for owner, registry in tasks.items() if registry == here} - active
     return gone | queries.ended_tasks(store, tasks.keys() - active)
 
 
@@ -151,9 +157,11 @@ def roster(store: Store, with_state: bool = True) -> list[RosterEntry]:
         _local_entry(infos[state["run_id"]], state) for state in states if state["run_id"] in infos
     ]
     presence = queries.list_presence(store, now - PRESENCE_MS)
+    own = (host_name(), user_name(os.environ))
     for run in queries.list_active_runs(store, now - MAX_RUN_AGE_MS):
-        # The registry of this machine knows better which of its own runs are active.
-        if run.id not in infos and (run.host != host_name() or run.id in presence):
+        # The registry knows better which of its own runs are active.
+        is_own = (run.host, run.user_name) == own
+        if run.id not in infos and (not is_own or run.id in presence):
             entries.append(_remote_entry(run, presence.get(run.id), now))
     return sorted(entries, key=lambda entry: (entry.started_at or 0, entry.run_id))
 

@@ -32,6 +32,8 @@ OPTION_NAMES = {
     "json_schema": "--json-schema",
     "partial": "--include-partial-messages",
 }
+# Claude Code gives up on an MCP call without news after a while: later than steno does.
+RELAY_MARGIN_SECONDS = 60.0
 MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # aliases for the newest model of each size
 MODEL_VARIABLES = (
     "ANTHROPIC_MODEL",
@@ -91,7 +93,7 @@ def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> La
         argv=(*argv, *options.extra),
         stdin=encode_message(options.prompt) if options.steer else encode_prompt(options.prompt),
         stdout=stdout_mode(info.version),
-        env=_backend_env(options),
+        env=(*_backend_env(options), *_relay_env(options)),
     )
 
 
@@ -140,8 +142,14 @@ def _value_args(options: LaunchOptions) -> list[str]:
 
 def _relay_config(relay: PermissionRelay) -> str:
     program, *args = relay.command
-    server = {"type": "stdio", "command": program, "args": args}
+    timeout_ms = round((relay.timeout_seconds + RELAY_MARGIN_SECONDS) * 1000)
+    server = {"type": "stdio", "command": program, "args": args, "timeout": timeout_ms}
     return msgspec.json.encode({"mcpServers": {relay.server: server}}).decode()
+
+
+def _relay_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
+    """2.1.197 fails if the server is not connected by the first call; 2.1.325 waits anyway."""
+    return () if options.permission_relay is None else (("MCP_CONNECTION_NONBLOCKING", "0"),)
 
 
 def _permission_tool(options: LaunchOptions) -> str | None:

@@ -9,11 +9,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...errors import StenoError
 from ..protocol import Store, chunks, placeholders, query_column, query_value
-from ..rows import DAY_MS
+from ..rows import DAY_MS, HOUR_MS
 
 RETENTION_MS = 7 * DAY_MS  # of messages, decided requests and presence
 MAX_ACTIVE_RUNS = 500
+MAX_MESSAGES_PER_HOUR = 200  # of one sender: an agent in a loop
 
 
 def _columns(row_type: type[Struct]) -> str:
@@ -43,9 +45,12 @@ class Message(Struct, frozen=True):
 def add_message(
     store: Store, *, sender: str, run: str | None, recipient: str, at: int, text: str
 ) -> int:
-    """Add a message, delete the oldest ones, and return its id."""
+    """Add a message, delete the oldest ones, and return its id. StenoError for a flood."""
     old = f"SELECT id FROM messages WHERE at < {at - RETENTION_MS}"
+    recent = "SELECT count(*) FROM messages WHERE sender = ? AND at >= ?"
     with store.transaction():
+        if query_value(store, recent, (sender, at - HOUR_MS)) >= MAX_MESSAGES_PER_HOUR:
+            raise StenoError(f"too many messages: {MAX_MESSAGES_PER_HOUR} within an hour")
         store.execute(f"DELETE FROM message_reads WHERE message IN ({old})")
         store.execute(f"DELETE FROM messages WHERE id IN ({old})")
         _insert(store, "messages", sender=sender, run=run, recipient=recipient, at=at, text=text)
@@ -94,7 +99,7 @@ class Claim(Struct, frozen=True):
     path: str
     owner: str
     run: str | None
-    host: str
+    registry: str
     asked_at: int
     ttl_ms: int
     held_since: int | None
@@ -156,7 +161,7 @@ class PermissionRequest(Struct, frozen=True):
     task: str | None
     session: str | None
     name: str | None
-    host: str
+    registry: str
     tool: str
     input: str
     chars: int
@@ -247,6 +252,7 @@ class ActiveRun(Struct, frozen=True):
     agent: str | None
     name: str | None
     host: str | None
+    user_name: str | None
     project: str | None
     started_at: int | None
 
