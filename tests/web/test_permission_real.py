@@ -69,6 +69,8 @@ def test_one_call_is_permitted_on_the_page_and_one_denied_by_command(
         )
         page.locator(".request b", has_text="Bash").wait_for()
         assert page.locator(".request pre").inner_text() == '{"command":"touch first"}'
+        page.reload()  # from here on without news, as without JavaScript
+        assert page.locator(".request pre").inner_text() == '{"command":"touch first"}'
         page.wait_for_timeout(5000)  # longer than --tool-silence
         assert run.poll() is None
         assert not (agent.place.work / "first").exists()
