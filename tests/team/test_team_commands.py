@@ -230,15 +230,23 @@ def test_the_run_can_be_named_and_its_permission_tool_asks(beside: Beside) -> No
     assert state["state"] == "running"
 
 
-def test_without_a_run_it_acts_for_the_person(tmp_path: Path) -> None:
+def test_without_a_run_it_acts_for_the_person(tmp_path: Path, ledger_url: str) -> None:
+    """On both databases."""
+
     async def use(client: Any) -> None:
         status = await ask(client, "status")
         assert status["run_id"] is None
         assert status["task_id"].startswith("@")
         unknown = await client.call_tool("say", {"text": "x", "to": "none"})
         assert unknown.is_error
+        assert (await ask(client, "claim", path="a.py", wait_seconds=5))["held"]
+        answer = await ask(client, "permission", tool_name="Bash", input={"command": "ls"})
+        assert answer == {
+            "behavior": "deny",
+            "message": "Permission denied: no answer within 0.5 s",
+        }
 
-    with_client(Place(tmp_path), use)
+    with_client(Place(tmp_path), use, "--ledger", ledger_url, "--permission-timeout", "0.5s")
 
 
 def test_the_log_has_the_requests_and_claims_end_with_the_run(beside: Beside) -> None:

@@ -20,7 +20,7 @@ GROUPS = {
         "logs": "print the log of a run, or follow it",
         "send": "send a message to an active run",
         "team": "agents side by side: messages, file claims, roster, permission requests",
-        "mcp": "serve all of this to an agent as MCP tools",
+        "mcp": "serve run status, messages, claims and search to an agent (MCP)",
         "stop": "stop an active run",
         "replay": "print a recorded run again, with its timing and exit code",
     },

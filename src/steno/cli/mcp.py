@@ -39,7 +39,7 @@ def run(args: list[str]) -> int:
         from ..team.mcp_server import TeamServer
     except ModuleNotFoundError as error:
         raise StenoError(
-            f"the MCP server needs the package {error.name}: pip install 'stenograph[mcp]'"
+            f"the MCP server needs the package {(error.name or '').partition('.')[0]}: pip install 'stenograph[mcp]'"
         ) from None
     run_id = options.run or own_run()
     location = options.ledger or _ledger_of(run_id)

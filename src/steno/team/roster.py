@@ -154,7 +154,9 @@ def roster(store: Store, with_state: bool = True) -> list[RosterEntry]:
     infos = {info.run: info for info in active_runs()}
     states = active_run_states() if with_state else [{"run_id": run} for run in infos]
     entries = [
-        _local_entry(infos[state["run_id"]], state) for state in states if state["run_id"] in infos
+        _entry(_local_run(infos[state["run_id"]]), state)
+        for state in states
+        if state["run_id"] in infos
     ]
     presence = queries.list_presence(store, now - PRESENCE_MS)
     own = (host_name(), user_name(os.environ))
@@ -162,44 +164,43 @@ def roster(store: Store, with_state: bool = True) -> list[RosterEntry]:
         # The registry knows better which of its own runs are active.
         is_own = (run.host, run.user_name) == own
         if run.id not in infos and (not is_own or run.id in presence):
-            entries.append(_remote_entry(run, presence.get(run.id), now))
+            entries.append(_entry(run, _stored_state(presence.get(run.id), now)))
     return sorted(entries, key=lambda entry: (entry.started_at or 0, entry.run_id))
 
 
-def _local_entry(info: RunInfo, state: Mapping[str, Any]) -> RosterEntry:
-    context = state.get("context") or {}
-    word = str(state.get("state", "unknown"))
-    return RosterEntry(
-        run_id=info.run,
-        task_id=info.task,
-        session_id=info.session,
-        name=info.name,
+def _local_run(info: RunInfo) -> queries.ActiveRun:
+    return queries.ActiveRun(
+        id=info.run,
+        task=info.task,
+        session=info.session,
         agent=info.agent,
+        name=info.name,
         host=host_name(),
+        user_name=user_name(os.environ),
         project=info.cwd,
         started_at=round(info.started * 1000),
-        health=health(word, state.get("tool"), state.get("silence_s")),
-        state=word,
-        tool=state.get("tool"),
-        silence_s=state.get("silence_s"),
-        context_used=context.get("used"),
-        context_limit=context.get("limit"),
-        hp=context.get("hp"),
-        hp_status=context.get("status"),
     )
 
 
-def _remote_entry(
-    run: queries.ActiveRun, presence: queries.Presence | None, now: int
-) -> RosterEntry:
-    silence = None
-    if presence is not None and presence.silence_ms is not None:
-        silence = (presence.silence_ms + now - presence.seen_at) / 1000
-    hp, status = (None, None)
-    if presence is not None and presence.context_used is not None and presence.context_limit:
-        hp, status = hp_and_status(presence.context_used / presence.context_limit)
-    word = presence.state if presence is not None else "unknown"
-    tool = presence.tool if presence is not None else None
+def _stored_state(presence: queries.Presence | None, now: int) -> dict[str, Any]:
+    """What a run said of itself, in the form of `active_run_states`."""
+    if presence is None:
+        return {}
+    silence_ms = presence.silence_ms
+    return {
+        "state": presence.state,
+        "tool": presence.tool,
+        "silence_s": None if silence_ms is None else (silence_ms + now - presence.seen_at) / 1000,
+        "context": {"used": presence.context_used, "limit": presence.context_limit},
+    }
+
+
+def _entry(run: queries.ActiveRun, state: Mapping[str, Any]) -> RosterEntry:
+    context = state.get("context") or {}
+    used = context.get("used")
+    limit = context.get("limit")
+    hp, hp_status = hp_and_status(used / limit) if used is not None and limit else (None, None)
+    word = str(state.get("state", "unknown"))
     return RosterEntry(
         run_id=run.id,
         task_id=run.task,
@@ -209,14 +210,14 @@ def _remote_entry(
         host=run.host,
         project=run.project,
         started_at=run.started_at,
-        health=health(word, tool, silence),
+        health=health(word, state.get("tool"), state.get("silence_s")),
         state=word,
-        tool=tool,
-        silence_s=silence,
-        context_used=presence.context_used if presence is not None else None,
-        context_limit=presence.context_limit if presence is not None else None,
+        tool=state.get("tool"),
+        silence_s=state.get("silence_s"),
+        context_used=used,
+        context_limit=limit,
         hp=hp,
-        hp_status=status,
+        hp_status=hp_status,
     )
 
 
