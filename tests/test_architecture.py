@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
         *("agents", "analysis", "recording", "process", "workspace", "ledger"),
     },
     "api": {"errors", "event", "report", "pricing", "agents", "recording", "ledger", "runner"},
+    "team": {"errors", "codec", "config", "analysis", "process", "workspace", "ledger", "runner"},
     "checks": {
         *("errors", "event", "report", "codec", "config", "private_files", "agents", "analysis"),
         *("recording", "workspace", "runner"),
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "web": {
         *("errors", "report", "codec", "pricing", "analysis", "recording", "ledger", "runner"),
-        *("export", "views"),
+        *("export", "views", "team"),
     },
     "tui": {
         *("errors", "report", "pricing", "analysis", "recording", "ledger", "runner", "export"),
@@ -61,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         *("", "errors", "event", "report", "codec", "config", "pricing", "agents", "analysis"),
         *("private_files", "recording", "workspace", "sync", "ledger", "runner", "api", "views"),
-        *("export", "web", "tui", "checks"),
+        *("export", "web", "tui", "checks", "team"),
     },
     "__init__": {"errors", "event", "report", "codec", "recording", "ledger", "api"},
     "__main__": {"cli"},

@@ -50,7 +50,7 @@ class Group(NamedTuple):
 
 def cli_page() -> str:
     names = [name for name in commands.COMMANDS if name not in commands.BUILT_IN_COMMANDS]
-    names += [f"ledger {name}" for name in commands.LEDGER_COMMANDS]
+    names += [f"{group} {name}" for group, words in commands.SUBCOMMANDS.items() for name in words]
     helps = {name: _groups(_help(name.split())) for name in names}
     common = _common_options(list(helps.values()))
     parts: list[str | list[str]] = [

@@ -32,6 +32,11 @@ TABLES = {
     "notes": "Notes written by people.",
     "budgets": "Spending limits.",
     "limits": "Observed usage limits of accounts.",
+    "messages": "Messages between runs and people; kept for a week.",
+    "message_reads": "Who has read which message.",
+    "claims": "Claims on files: the holders and those who wait.",
+    "permission_requests": "Calls that a person was asked to permit; kept for a week.",
+    "presence": "State of active runs, for other machines.",
 }
 COMMON_COLUMNS = {  # the same meaning in every table
     "session": "id in `sessions`",

@@ -18,6 +18,8 @@ import pytest
 from steno import report
 from steno.ledger.rows import LIMIT_COLUMNS, now_ms
 from steno.ledger.store import open_ledger
+from steno.team import approvals
+from steno.team.roster import Member
 from tests.support.claude_lines import assistant, init, stream, text
 from tests.support.ledger_builder import HOUR, Book
 from tests.support.scripted_place import Place, done_well
@@ -128,6 +130,12 @@ class Asked:
         ]
         return [json.loads(output) for output in outputs]
 
+    def ask_about_a_permission(self) -> list[Any]:
+        with closing(open_ledger(str(self.place.data / "ledger.db"))) as store:
+            request = approvals.ask(store, Member(id="@ada"), "Bash", {"command": "make"}, 60)
+        asked = self.ask("team", "requests")
+        return [*asked, *self.ask("team", "approve", request.id, "--deny", "--reason", "no")]
+
     def ask_while_it_runs(self, *words: str) -> list[Any]:
         """The same while an agent is at work."""
         self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
@@ -192,6 +200,14 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
         "steno ledger sql": asked.ask("ledger", "sql", "SELECT id, turns FROM sessions LIMIT 2"),
         "steno diff": asked.ask("diff", EDITED),
         "steno ps": asked.ask_while_it_runs("ps"),
+        "steno team roster": asked.ask_while_it_runs("team", "roster"),
+        "steno team inbox": [
+            *asked.ask("team", "say", "hello"),
+            *asked.ask("team", "say", "--to", "@ada", "hello"),
+        ],
+        "steno team claims": [*asked.ask("team", "claim", "a.txt"), *asked.ask("team", "claims")],
+        "steno team release": asked.ask("team", "release"),
+        "steno team requests": asked.ask_about_a_permission(),
         "steno ledger prune": asked.ask("ledger", "prune", "--older-than", "1d"),
         "steno sync": [
             *asked.ask("sync", work, f"dir:{asked.place.folder / 'copy'}"),

@@ -91,7 +91,8 @@ def test_every_option_is_in_the_table() -> None:
     from steno.agents import LaunchOptions
 
     assert set(GIVEN) == set(OPTION_FIELDS)
-    elsewhere = {"backend"}  # a table of its own: tests/agents/test_backend.py
+    # With tests of their own: tests/agents/test_backend.py, tests/web/test_permission_real.py.
+    elsewhere = {"backend", "permission_relay"}
     assert (
         set(OPTION_FIELDS.values())
         == set(LaunchOptions.__struct_fields__) - {"prompt", "partial", "extra"} - elsewhere

@@ -70,6 +70,7 @@ class Run:
         self.agent: Agent = CLAUDE
         self.accumulator = self.usage_accumulator = Accumulator(CLAUDE)
         self.spend, self.child = Spent(), Process()
+        self.awaits_permission = False
 
 
 def show(screen: LiveDisplay, run: Run, events: list[ev.Event]) -> None:

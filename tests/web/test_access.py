@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steno.ledger.store import open_ledger
+from steno.team import approvals
+from steno.team.roster import Member
 from tests.support.scripted_place import Place
-from tests.web.conftest import HOSTILE_RUN, LONG, Page, fill, serving
+from tests.web.conftest import HOSTILE, HOSTILE_RUN, LONG, Page, fill, serving
 
 TEMPLATES = (
     "/runs/{}",
@@ -141,6 +144,42 @@ def test_actions_need_their_option_and_the_token_of_the_form(tmp_path: Path) -> 
         store = open_ledger(str(place.folder / "ledger.db"), read_only=True)
         assert store.query("SELECT run, text FROM notes") == [(HOSTILE_RUN, "look again")]
         store.close()
+
+
+def test_permissions_are_decided_by_own_forms_only(tmp_path: Path) -> None:
+    """Without the option, the page shows the request and the command for it."""
+    place = Place(tmp_path)
+    ledger = str(place.folder / "ledger.db")
+    with closing(open_ledger(ledger)) as store:
+        asking = Member(id="@ada", name=HOSTILE)
+        first, second = (
+            approvals.ask(store, asking, HOSTILE, {"command": HOSTILE}, 600).id for _ in range(2)
+        )
+    own = {"Content_Type": "application/x-www-form-urlencoded"}
+    with serving(place) as page:
+        text = page.text("/")
+        assert f"<code>steno team approve {first} [--deny]</code>" in text
+        assert not any(
+            sign in text for sign in ("<script>d", "<img", "\x1b", "\u202e", 'method="post"')
+        )
+        assert page.get(f"/requests/{first}/allow", "POST", b"csrf=x", **own)[0] == 405
+    with serving(place, "--allow-actions") as page:
+        match = re.search(r'name="csrf" value="([\w-]+)"', page.text("/"))
+        assert match is not None
+        form = f"csrf={match[1]}&text=not+this".encode()
+        own |= {"Origin": page.url}
+        evil = {**own, "Origin": "http://evil.example"}
+        assert page.get(f"/requests/{first}/allow", "POST", form, **evil)[0] == 403
+        assert page.get(f"/requests/{first}/allow", "POST", b"csrf=x", **own)[0] == 400
+        assert page.get(f"/requests/{first}/allow", "GET", **own)[0] == 405
+        status, headers, _ = page.get(f"/requests/{first}/allow", "POST", form, **own)
+        assert (status, headers["location"]) == (303, "/")
+        status, _, data = page.get(f"/requests/{first}/deny", "POST", form, **own)
+        assert (status, b"permission granted" in data) == (409, True)
+        assert page.get(f"/requests/{second}/deny", "POST", form, **own)[0] == 303
+    with closing(open_ledger(ledger)) as store:
+        found = store.query("SELECT decision, reason, decided_by FROM permission_requests")
+    assert sorted(found, key=str) == [("allow", None, "page"), ("deny", "not this", "page")]
 
 
 # -- any URL ---------------------------------------------------------------------------------------

@@ -26,7 +26,14 @@ class Stream:
     """A server with one hub, whose events a test publishes itself."""
 
     def __init__(self) -> None:
-        self.hub = LiveHub(ActiveRuns(), ConversationCache(), lambda rows: "", lambda *steps: "")
+        self.hub = LiveHub(
+            active=ActiveRuns(),
+            conversations=ConversationCache(),
+            render_rows=lambda rows: "",
+            render_steps=lambda *steps: "",
+            open_requests=list,
+            render_requests=lambda *requests: "",
+        )
         self.topic = self.hub._topics.setdefault(OVERVIEW, Topic())
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)

@@ -173,6 +173,15 @@ def read_objects_lenient(reader: LineReader, data: bytes, number: int) -> list[E
 # -- launch ----------------------------------------------------------------------------------------
 
 
+class PermissionRelay(Struct, frozen=True):
+    """An MCP server, and the tool of it that decides on calls that need permission."""
+
+    server: str
+    command: tuple[str, ...]
+    timeout_seconds: float  # for the answer
+    tool: str = "permission"
+
+
 class LaunchOptions(Struct, frozen=True, kw_only=True):
     """The options of a run, the same for all agents. None or empty: the agent's own default."""
 
@@ -194,6 +203,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     json_schema: str | None = None
     partial: bool = False  # stream partial messages
     steer: bool = False  # accept messages during the run
+    permission_relay: "PermissionRelay | None" = None  # asks a person instead of denying calls
     backend: Backend | None = None  # replaces the vendor's server; requires `model`
     extra: tuple[str, ...] = ()  # arguments passed through unchanged
 
@@ -357,6 +367,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     version, and returns whether the agent enforces the schema itself. `backends` are the kinds of
     model servers it can use: ollama, openai, anthropic. `shows_requests`: the stream shows the
     main thread's requests as they are made, so that steno can enforce a turn limit.
+    `relays_permissions`: it can ask an MCP tool for permission instead of denying a call.
     """
 
     build_command: Callable[[LaunchOptions, str, ProgramInfo], LaunchCommand] = (
@@ -374,6 +385,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     supports_schema: Callable[[Any, str | None], bool] = default_supports_schema
     backends: tuple[str, ...] = ()
     shows_requests: bool = False
+    relays_permissions: bool = False
 
 
 class Transcripts(Struct, frozen=True, kw_only=True):

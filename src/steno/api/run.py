@@ -55,6 +55,8 @@ class RunOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     no_api_key: bool | None
     steer: bool | None
+    permission_relay: bool | None
+    permission_timeout: float | str | None
     deadline: float | str | None
     timeout: float | str | None
     first_output: float | str | None

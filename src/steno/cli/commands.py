@@ -20,6 +20,8 @@ GROUPS = {
         "top": "show active and recent runs, limits and budgets full-screen",
         "logs": "print the log of a run, or follow it",
         "send": "send a message to an active run",
+        "team": "agents side by side: messages, file claims, roster, permission requests",
+        "mcp": "serve run status, messages, claims and search to an agent (MCP)",
         "stop": "stop an active run",
         "replay": "print a recorded run again, with its timing and exit code",
     },
@@ -65,6 +67,18 @@ LEDGER_COMMANDS = {
     "sql": "run a read-only SQL query",
     "note": "attach a note to a run or session",
 }
+TEAM_COMMANDS = {
+    "say": "send a message to a run, a person, or all",
+    "inbox": "read your messages",
+    "claim": "claim files, or wait in line for them",
+    "release": "release claims",
+    "claims": "list claims on files, and who waits for them",
+    "roster": "list active runs with their health",
+    "requests": "list permission requests of agents",
+    "approve": "permit or deny a requested call",
+}
+# Commands with commands of their own.
+SUBCOMMANDS = {"ledger": LEDGER_COMMANDS, "team": TEAM_COMMANDS}
 # Commands handled by the dispatcher itself, without a module of their own.
 BUILT_IN_COMMANDS = ("help", "version")
 # Commands that start other programs, and so need SIGCHLD at its default.

@@ -21,8 +21,8 @@ from ..runner.run_registry import finished_recordings
 from ..views.formatting import format_compact, format_count, format_number
 from ..views.table import Column, render_table
 from ..workspace import git
-from .commands import EXIT_USAGE_ERROR, LEDGER_COMMANDS
-from .options import CommandParser, number_type
+from .commands import EXIT_USAGE_ERROR
+from .options import CommandParser, number_type, show_subcommands
 from .query_options import (
     format_iso,
     open_updated_ledger,
@@ -32,7 +32,6 @@ from .query_options import (
 )
 from .terminal import Progress, detect_style, print_error, print_json, print_lines
 
-SUMMARIES = "\n".join(f"  {name:10}  {text}" for name, text in LEDGER_COMMANDS.items())
 EXAMPLES = """commands:
 {summaries}
 
@@ -50,27 +49,7 @@ def run(args: list[str]) -> int:
     """Run the given ledger command; without one, print the help."""
     if args and args[0] in RUNNERS:
         return RUNNERS[args[0]](args[1:])
-    parser = CommandParser(
-        "ledger",
-        "Import, prune, rebuild or query the ledger.",
-        EXAMPLES.format(summaries=SUMMARIES),
-    )
-    parser.usage = "steno ledger COMMAND [OPTIONS]"
-    parser.add_argument(
-        "command",
-        nargs="?",
-        choices=tuple(LEDGER_COMMANDS),
-        metavar="COMMAND",
-        help=", ".join(LEDGER_COMMANDS),
-    )
-    parser.add_debug()
-    if not args:
-        parser.print_help()
-        return 0
-    if not args[0].startswith("-"):
-        parser.error(f"unknown command {args[0]!r}{parser.suggest(args[0], LEDGER_COMMANDS)}")
-    parser.parse_args(args)
-    return 0
+    return show_subcommands("ledger", "Import, prune, rebuild or query the ledger.", EXAMPLES, args)
 
 
 IMPORT_EXAMPLES = """examples:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ..errors import StenoError
-from .commands import EXIT_USAGE_ERROR
+from .commands import EXIT_USAGE_ERROR, SUBCOMMANDS
 from .terminal import detect_style, print_error
 
 MAX_HELP_COLUMNS = 100
@@ -31,6 +31,16 @@ def number_type(
         return value
 
     return parse
+
+
+def duration_type(text: str) -> float | None:
+    """An argparse type for durations such as 90s, 10m or 1h30m; None for `off`."""
+    from ..config.values import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected {error}, found {text!r}") from None
 
 
 # What an option without its value means: the next word is not its value.
@@ -240,3 +250,22 @@ class CommandParser(argparse.ArgumentParser):
         if are_paths and "" in values:
             self.error("'': empty file name")
         return options
+
+
+def show_subcommands(command: str, description: str, examples: str, args: list[str]) -> int:
+    """Print the help of a command that consists of others, or the error about an unknown one."""
+    words = SUBCOMMANDS[command]
+    summaries = "\n".join(f"  {name:10}  {text}" for name, text in words.items())
+    parser = CommandParser(command, description, examples.format(summaries=summaries))
+    parser.usage = f"steno {command} COMMAND [OPTIONS]"
+    parser.add_argument(
+        "command", nargs="?", choices=tuple(words), metavar="COMMAND", help=", ".join(words)
+    )
+    parser.add_debug()
+    if not args:
+        parser.print_help()
+        return 0
+    if not args[0].startswith("-"):
+        parser.error(f"unknown command {args[0]!r}{parser.suggest(args[0], words)}")
+    parser.parse_args(args)
+    return 0

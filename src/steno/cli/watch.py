@@ -81,6 +81,7 @@ class StreamRun:
     """The stream in the form of a run, for the live display."""
 
     id = ""
+    awaits_permission = False  # only a run that steno started can relay requests
 
     def __init__(self, parser: RunParser) -> None:
         self._parser = parser

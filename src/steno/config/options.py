@@ -141,6 +141,21 @@ _AGENT_SETTINGS = (
         False,
     ),
     Setting("steer", parse_bool, "", "accept messages from `steno send` during the run", False),
+    Setting(
+        "permission_relay",
+        parse_bool,
+        "",
+        "ask a person to permit calls that would be denied, by `steno team approve` or the page; "
+        "requires the extra mcp",
+        False,
+    ),
+    Setting(
+        "permission_timeout",
+        parse_duration,
+        "TIME",
+        "with --permission-relay: time limit for the answer; then the call is denied",
+        600.0,
+    ),
 )
 _TIME_SETTINGS = (
     Setting(

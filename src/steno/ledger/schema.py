@@ -365,6 +365,67 @@ CREATE INDEX runs_session ON runs (session, started_at);
 <postgresql> CREATE INDEX texts_words ON texts USING gin (words);
 """
 
+# Agents side by side. No recording has any of this: a rebuild keeps it.
+TEAM = """
+CREATE TABLE messages (
+    id         <serial>,
+    sender     TEXT NOT NULL,           -- a task, or @user for a person
+    run        TEXT,                    -- of the sender
+    recipient  TEXT NOT NULL,           -- a task, run, session, name or @user; empty: all
+    at         <int> NOT NULL,
+    text       TEXT NOT NULL
+);
+CREATE INDEX messages_recipient ON messages (recipient, at);
+CREATE INDEX messages_sender ON messages (sender, at);
+CREATE TABLE message_reads (
+    message    <int> NOT NULL,          -- id in `messages`
+    reader     TEXT NOT NULL,           -- a task, or @user for a person
+    at         <int> NOT NULL,
+    PRIMARY KEY (message, reader)
+) <by key>;
+CREATE TABLE claims (
+    id         <serial>,                -- the order in which they were asked for
+    repository TEXT NOT NULL,           -- its remote, or its folder on one machine
+    path       TEXT NOT NULL,           -- relative to its root; empty: all of it
+    owner      TEXT NOT NULL,           -- a task, or @user for a person
+    run        TEXT,                    -- of the owner; NULL: a person
+    registry   TEXT NOT NULL,           -- that knows the run: machine and data directory
+    asked_at   <int> NOT NULL,          -- time of the first request for it
+    ttl_ms     <int> NOT NULL,          -- longest time to hold it
+    held_since <int>,                   -- NULL: waiting
+    expires_at <int> NOT NULL,          -- end of the claim, or of the place in line
+    UNIQUE (repository, path, owner)
+);
+CREATE TABLE permission_requests (
+    id         TEXT PRIMARY KEY,
+    run        TEXT,
+    task       TEXT,
+    session    TEXT,
+    name       TEXT,                    -- of the run
+    registry   TEXT NOT NULL,           -- that knows the run: machine and data directory
+    tool       TEXT NOT NULL,
+    input      TEXT NOT NULL,           -- JSON without secrets, truncated
+    chars      <int> NOT NULL,          -- length of the whole input
+    asked_at   <int> NOT NULL,          -- time of the request
+    expires_at <int> NOT NULL,          -- denied if there is no decision by then
+    decision   TEXT,                    -- allow or deny; NULL: none yet
+    reason     TEXT,                    -- of a denial, for the agent
+    decided_at <int>,                   -- time of the decision
+    decided_by TEXT                     -- @user, page or timeout
+);
+CREATE INDEX permission_requests_open ON permission_requests (expires_at) WHERE decision IS NULL;
+CREATE TABLE presence (                 -- of runs whose agent uses `steno mcp`
+    run           TEXT PRIMARY KEY,
+    state         TEXT NOT NULL,        -- thinking, running, asking, waiting ...
+    tool          TEXT,                 -- running tool
+    silence_ms    <int>,                -- time since the last output
+    context_used  <int>,
+    context_limit <int>,
+    seen_at       <int> NOT NULL        -- time of this state
+);
+CREATE INDEX runs_active ON runs (started_at) WHERE verdict IS NULL;
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -376,4 +437,5 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("sums", sum_tables.migration() + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
+    ("team", TEAM),
 )

@@ -496,7 +496,7 @@ def terminate_orphans(
     Waits for their exit. Called when steno starts.
     """
     processes = list_processes()
-    ancestors = _ancestor_pids(processes)
+    ancestors = ancestor_pids(processes)
 
     def is_lost(process: ProcessInfo) -> bool:
         if not process.run_tags or process.pid in ancestors or not is_own_process(process):
@@ -519,7 +519,7 @@ def _is_gone(tag: RunTag) -> bool:
     )
 
 
-def _ancestor_pids(processes: list[ProcessInfo]) -> set[int]:
+def ancestor_pids(processes: list[ProcessInfo]) -> set[int]:
     """This process and its ancestors: a steno started by an orphan must not kill itself."""
     parents = {process.pid: process.parent_pid for process in processes}
     ancestors: set[int] = set()

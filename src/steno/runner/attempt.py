@@ -117,6 +117,8 @@ class AgentRun:
         self._is_stopping = False
         self._is_turn_closed = False  # a result came, and no new turn has begun since
         self._continues = False  # it works on after a result
+        self._permission_waits: dict[str, float] = {}  # until when, by the id of the request
+        self._permission_given_at = 0.0
         self._silence_timer = Timer(0.0, None)
         self._timeout_timer = Timer(0.0, None)
         self._suspended_before = 0.0  # before the start, or the last delay of the time limit
@@ -411,6 +413,26 @@ class AgentRun:
         self._process_record(Record(self._loop.clock() - self.child.started, "in", data))
         return True
 
+    # -- permission requests ---------------------------------------------------------------------
+
+    def await_permission(self, request: str, text: str, seconds: float) -> None:
+        """A person is asked to permit a call: until the answer, silence is no reason to stop."""
+        if self.report is None and self.child is not None:
+            self._permission_waits[request] = self._loop.clock() + seconds
+            self.add_note(text)
+            self._check_timeouts()
+
+    def end_permission_wait(self, request: str, text: str) -> None:
+        if self._permission_waits.pop(request, None) is not None and self.report is None:
+            self._permission_given_at = self._loop.clock()
+            self.add_note(text)
+            self._check_timeouts()
+
+    @property
+    def awaits_permission(self) -> bool:
+        now = self._loop.clock()
+        return any(until > now for until in self._permission_waits.values())
+
     # -- timeouts --------------------------------------------------------------------------------
 
     def _check_timeouts(self) -> None:
@@ -426,8 +448,11 @@ class AgentRun:
             return
         now = self._loop.clock()
         limit = self._silence_limit()
-        if limit.seconds is not None and child.silent_since + limit.seconds <= now:
-            self._stop_silent_run(limit, now - child.silent_since)
+        # While a person is asked, the run is not silent but waiting.
+        waited_until = (min(until, now) for until in self._permission_waits.values())
+        silent_since = max(child.silent_since, self._permission_given_at, *waited_until)
+        if limit.seconds is not None and silent_since + limit.seconds <= now:
+            self._stop_silent_run(limit, now - silent_since)
             return
         all_limits = (
             timeouts.first_output,
@@ -438,7 +463,7 @@ class AgentRun:
         )
         deadlines = [now + seconds for seconds in all_limits if seconds is not None]
         if limit.seconds is not None:
-            deadlines.append(child.silent_since + limit.seconds)
+            deadlines.append(silent_since + limit.seconds)
         if deadlines:
             self._silence_timer = self._loop.call_at(min(deadlines), self._check_timeouts)
 

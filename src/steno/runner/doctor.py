@@ -197,9 +197,9 @@ class CapabilityCheck(Struct, frozen=True):
             if getattr(options, field) == getattr(defaults, field):
                 continue
             if self._is_unsupported(agent, option):
-                self._refuse_or_note(option, f"not supported by {agent.name}")
+                self.refuse_or_note(option, f"not supported by {agent.name}")
             elif is_resumed and field in agent.launch.new_session_options:
-                self._refuse_or_note(
+                self.refuse_or_note(
                     option, f"{agent.name} cannot change it when resuming a session"
                 )
 
@@ -240,7 +240,7 @@ class CapabilityCheck(Struct, frozen=True):
             ):
                 version = f"{agent.name} {info.version or f'at {program}'}"
                 name = agent.launch.option_names[field]
-                self._refuse_or_note(option, f"not supported by {version}, which has no {name}")
+                self.refuse_or_note(option, f"not supported by {version}, which has no {name}")
         command = agent.launch.build_command(accepted_options(agent, options, info), program, info)
         for note in command.notes:
             self.add_note(note)
@@ -253,7 +253,7 @@ class CapabilityCheck(Struct, frozen=True):
             return support != "agent"  # for the agent's own fallback
         return support == "no"
 
-    def _refuse_or_note(self, option: str, reason: str) -> None:
+    def refuse_or_note(self, option: str, reason: str) -> None:
         if option in self.given_names:
             raise StenoError(f"{self.option_label(option)}: {reason}")
         self.add_note(f"{self.settings.source(option)}: {option} ignored: {reason}")

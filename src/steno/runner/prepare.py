@@ -6,8 +6,11 @@ is created or reused, and removed only with `steno repeat --remove-worktrees`.
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,7 +19,7 @@ from msgspec import Struct
 
 from .. import agents
 from ..agents import Backend, LaunchOptions
-from ..agents.base import build_environment
+from ..agents.base import PermissionRelay, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.verdict import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
@@ -24,6 +27,7 @@ from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
 from ..event import NANO_PER_USD
+from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
 from ..workspace.git import add_worktree, remove_worktree
@@ -34,7 +38,7 @@ from .json_schema import load_json_schema
 from .ledger_writer import resolve_session, tightest_budget
 from .program import find_program, inspect_program
 from .retry_policy import RetryPolicy
-from .setup import FallbackAgent, RunBudget, TaskSetup, Timeouts
+from .setup import MAX_PERMISSION_SECONDS, FallbackAgent, RunBudget, TaskSetup, Timeouts
 
 _WORKTREE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -287,6 +291,8 @@ class TaskSetupBuilder:
             )
         options = self._launch_options()
         self._capability_check.check(self.agent, options)
+        if settings["permission_relay"]:
+            self._check_permission_relay()
 
         # The agent `replay` needs a recording; other agents take none.
         replay = f"{self._option_label('agent')} {agents.REPLAY_AGENT_NAME}"
@@ -299,6 +305,35 @@ class TaskSetupBuilder:
 
         if fallback_builder is not None:
             self._fallback_agents = fallback_builder.build(options, self.notes.append)
+
+    def _check_permission_relay(self) -> None:
+        source = self.settings.source("permission_relay")
+        names = (self.settings["agent"], *self.settings["fallback_agent"])
+        for name in names:
+            agent = None if self._is_replay else agents.get_agent(name)
+            if agent is None or not agent.launch.relays_permissions:
+                self._capability_check.refuse_or_note(
+                    "permission_relay", f"not supported by {name}"
+                )
+        if find_spec("mcp") is None:
+            raise StenoError(f"{source} needs the package mcp: pip install 'stenograph[mcp]'")
+
+    def _permission_relay(self) -> PermissionRelay | None:
+        if not self.settings["permission_relay"]:
+            return None
+        timeout = min(self.settings["permission_timeout"] or inf, MAX_PERMISSION_SECONDS)
+        # -P: the agent's folder is no place to import modules from.
+        command = (sys.executable, "-P", "-m", "steno", "mcp", "--permission-timeout")
+        return PermissionRelay("steno", (*command, f"{timeout:g}"), timeout)
+
+    def _extra_env(self) -> dict[str, str]:
+        """The variables for the agent; with a relay, also where its MCP server finds the ledger."""
+        env: dict[str, str] = self.settings["env"]
+        location = self.settings["ledger"]
+        if not self.settings["permission_relay"] or location is None:
+            return env
+        url = location if "://" in location else ledger_location(location)
+        return {"STENO_LEDGER": url, **env}
 
     def _check_session(self) -> None:
         """Allow one way to choose a session, and resolve the one to resume."""
@@ -433,7 +468,7 @@ class TaskSetupBuilder:
             name=settings["name"],
             tags=settings["tag"],
             cwd=self.cwd,
-            extra_env=settings["env"],
+            extra_env=self._extra_env(),
             pass_api_keys=not settings["no_api_key"],
             timeouts=Timeouts(**{name: settings[name] for name in Timeouts.__struct_fields__}),
             policy=RetryPolicy(
@@ -475,6 +510,7 @@ class TaskSetupBuilder:
             backend=self._backend,
             extra=tuple(options["args"] or ()),
             json_schema=self._json_schema,
+            permission_relay=self._permission_relay(),
             model=self._models["model"],
             fallback_model=self._models["fallback_model"],
             **{name: self.settings[name] for name in names},

@@ -56,6 +56,7 @@ class RunInfo(Struct, kw_only=True):
     waits_until: float | None = None  # start of the next attempt, during a wait
     steer: bool = False  # accepts messages
     prompt: str = ""  # truncated, secrets removed
+    name: str | None = None  # given by the user
     over: bool = False  # finished, but not in the ledger yet: the recording must be imported
 
     @property

@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import StenoError
 from ..report import Context
-from .run_registry import RunInfo, active_runs, send_request
+from .run_registry import RunInfo, active_runs, get_active_run, send_request
 
 STATUS_TIMEOUT_SECONDS = 1.0
 MAX_PARALLEL_REQUESTS = 8
@@ -31,6 +31,12 @@ def active_run_states() -> list[dict[str, Any]]:
         return []
     with ThreadPoolExecutor(min(MAX_PARALLEL_REQUESTS, len(infos))) as pool:
         return list(pool.map(_run_state, infos))
+
+
+def run_state(run: str) -> dict[str, Any] | None:
+    """The state of one active run of this machine; None if it is not active."""
+    info = get_active_run(run)
+    return None if info is None else _run_state(info)
 
 
 def _run_state(info: RunInfo) -> dict[str, Any]:

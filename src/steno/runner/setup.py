@@ -7,6 +7,8 @@ from ..config import SETTINGS_BY_NAME
 from ..process import GracePeriods
 from .retry_policy import RetryPolicy
 
+MAX_PERMISSION_SECONDS = 86_400.0  # a run waits no longer for a person
+
 
 class Timeouts(Struct, frozen=True, kw_only=True):
     """Time limits of an attempt in seconds; None: unlimited."""

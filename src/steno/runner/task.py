@@ -14,6 +14,7 @@ import msgspec
 
 from ..agents import CLAUDE, LaunchOptions, get_agent
 from ..agents.base import HANDOVER_PROMPT, option_support
+from ..analysis.usage import nano_to_usd
 from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
 from ..ledger.protocol import LOCK_TIMEOUT_SECONDS
@@ -249,6 +250,24 @@ class Task:
             cost=None if budget.cost is None else budget.cost - spent,
             tokens=None if budget.tokens is None else budget.tokens - used,
         )
+
+    def budget_state(self) -> dict[str, float | int | None]:
+        """The limits of the task, and what its attempts have used so far."""
+        budget = self.setup.budget
+        run = self.run if self.run is not None and self.run.report is None else None
+        cost = sum(report.cost.usd or 0.0 for report in self._reports)
+        if run is not None:
+            cost += nano_to_usd(run.spend.cost_nano or 0) or 0.0
+        return {
+            "max_cost_usd": budget.cost,
+            "max_tokens": budget.tokens,
+            "max_turns": budget.turns or self.setup.launch_options.max_turns,
+            "cost_usd": cost,
+            "tokens": sum(report.tokens.total or 0 for report in self._reports)
+            + (0 if run is None else run.spend.tokens),
+            "turns": sum(report.turns or 0 for report in self._reports)
+            + (0 if run is None else run.turns),
+        }
 
     def _on_run_ended(self, run: AgentRun) -> str:
         """Decide what follows an attempt, and return that as a note."""

@@ -14,7 +14,7 @@ import msgspec
 
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
-from ..codec.redact import redact_and_truncate
+from ..codec.redact import redact, redact_and_truncate
 from ..config.files import live_folder
 from ..errors import StenoError
 from ..event import Event
@@ -32,7 +32,7 @@ from .run_registry import (
     remove_run_info,
     write_run_info,
 )
-from .setup import TaskSetup
+from .setup import MAX_PERMISSION_SECONDS, TaskSetup
 from .task import LogFunction, Task
 
 KILL_POLL_SECONDS = 0.05
@@ -278,6 +278,7 @@ class RunRegistration:
                 started=run.started_at,
                 steer=options.steer,
                 prompt=redact_and_truncate(options.prompt, MAX_SHOWN_PROMPT_CHARS),
+                name=self._task.setup.name and redact(self._task.setup.name),
             )
             write_run_info(self._run_info)
         except (OSError, StenoError) as error:
@@ -341,6 +342,8 @@ class RunRegistration:
         }
         if run is not None:
             reply |= self._spend_and_silence(run)
+            if run.awaits_permission:
+                reply["state"] = "asking"
         if state.session is not None:
             reply["session_id"] = state.session
         return {**reply, "context": msgspec.to_builtins(state.context), "model": state.model}
@@ -370,10 +373,25 @@ class RunRegistration:
             case {"do": "send", "text": str(text)}:
                 error = self.send(text)
                 return {"ok": True} if error is None else {"ok": False, "error": error}
+            case {"do": "budget"}:
+                return {"ok": True, **self._task.budget_state()}
+            case {"do": "permission", "id": str(id_), "text": str(text), "seconds": float(seconds)}:
+                return self._on_permission_request(id_, text, seconds)
+            case {"do": "permission_decided", "id": str(id_), "text": str(text)}:
+                if self._task.run is not None:
+                    self._task.run.end_permission_wait(id_, text)
+                return {"ok": True}
         return {
             "ok": False,
             "error": 'expected {"do": ...} with status, stop, kill, or send with a "text"',
         }
+
+    def _on_permission_request(self, id_: str, text: str, seconds: float) -> Reply:
+        run = self._task.run
+        if run is None or run.report is not None:
+            return {"ok": False, "error": "no active attempt"}
+        run.await_permission(id_, text, min(max(0.0, seconds), MAX_PERMISSION_SECONDS))
+        return {"ok": True}
 
     def send(self, text: str) -> str | None:
         """Send a message to the agent; the error if it accepts none. For the loop's thread only."""

@@ -43,6 +43,7 @@ STATE_STYLES = {
     "closing": "green",
     "stopping": "yellow",
     "waiting": "yellow",
+    "asking": "yellow",
     "ended": "dim",
 }
 
@@ -67,6 +68,7 @@ class LiveFigures(Struct, frozen=True):
     elapsed: float = 0.0
     silence: float = 0.0
     attempt: int = 1
+    is_asking: bool = False  # a person is asked to permit the current call
 
 
 def format_clock(seconds: float) -> str:
@@ -92,7 +94,8 @@ def live_line(run: LiveState, figures: LiveFigures, style: PageStyle, columns: i
         target = single_line(retry_text(run.retry))
     elif run.state == "stopping" and run.stop is not None:
         target = single_line(run.stop.why)
-    first = LineSegment(f"{run.state} {tool}" if tool else run.state, STATE_STYLES[run.state])
+    state = "asking" if figures.is_asking else run.state
+    first = LineSegment(f"{state} {tool}" if tool else state, STATE_STYLES[state])
     return _fit_line([first, *_segments(run, figures)], target, style, columns)
 
 
@@ -253,6 +256,8 @@ class DisplayedRun(Protocol):
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
+    @property
+    def awaits_permission(self) -> bool: ...
 
 
 class LiveDisplay:
@@ -376,6 +381,7 @@ class LiveDisplay:
             elapsed=0.0 if child is None else now - child.started,
             silence=0.0 if child is None else now - child.last_output_at,
             attempt=self._attempt,
+            is_asking=run.awaits_permission,
         )
 
     def _to_ascii(self, text: str) -> str:

@@ -2,14 +2,18 @@
 
 from ..errors import StenoError
 from ..ledger.queries import runs
+from ..ledger.queries.team import PermissionRequest
 from ..ledger.rows import now_ms
 from ..runner.resume import resume_in_background
 from ..runner.run_registry import active_runs, send_request
+from ..team import approvals
+from ..team.approvals import ALLOW, DENY
 from .ledger_access import LedgerAccess
 from .run_page import Subject
 
 MAX_FORM_BYTES = 64 << 10
 ACTIONS = ("stop", "send", "note", "resume")
+DECISIONS = (ALLOW, DENY)
 
 
 def perform(action: str, access: LedgerAccess, subject: Subject, text: str) -> None:
@@ -21,6 +25,14 @@ def perform(action: str, access: LedgerAccess, subject: Subject, text: str) -> N
         _resume(access, subject, text)
     else:
         _control(subject, {"do": action, **({"text": text} if action == "send" else {})})
+
+
+def decide(access: LedgerAccess, request: str, decision: str, reason: str) -> PermissionRequest:
+    """Permit or deny a requested call. StenoError if it was decided before, or is too late."""
+    with access.writer() as store:
+        return approvals.decide(
+            store, request, decision, by="page", reason=reason if decision == DENY else None
+        )
 
 
 def _control(subject: Subject, message: dict[str, str]) -> None:

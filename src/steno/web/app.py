@@ -21,8 +21,10 @@ from ..export.conversation import Step
 from ..export.usage_html import style_sheet
 from ..ledger.protocol import Store
 from ..ledger.queries.filters import TimeZone
+from ..ledger.queries.team import PermissionRequest
 from ..ledger.rows import now_ms
 from ..runner.run_registry import active_runs
+from ..team.approvals import open_requests
 from . import actions, pages, run_page
 from .conversations import ConversationCache
 from .ledger_access import LedgerAccess
@@ -60,7 +62,12 @@ class Site:
         }
         self.environment = create_environment(zone, versions, policy)
         self.live = LiveHub(
-            self.active, self.conversations, self._render_active, self._render_steps
+            active=self.active,
+            conversations=self.conversations,
+            render_rows=self._render_active,
+            render_steps=self._render_steps,
+            open_requests=self._open_requests,
+            render_requests=self._render_requests,
         )
 
     def render(self, template: str, values: pages.Values, request: HttpRequest | None) -> str:
@@ -70,6 +77,14 @@ class Site:
 
     def _render_active(self, rows: list[dict[str, Any]]) -> str:
         return self.render("_active.html", {"active": rows}, None)
+
+    def _open_requests(self) -> list[PermissionRequest]:
+        with self.access.reader() as store:
+            return open_requests(store)
+
+    def _render_requests(self, requests: list[PermissionRequest], on_run_page: bool) -> str:
+        values = {"requests": requests, "on_run_page": on_run_page}
+        return self.render("_requests.html", values, None).strip()
 
     def _render_steps(self, steps: Sequence[Step], started_ms: int | None) -> str:
         return self.render("_steps.html", {"steps": steps, "started_ms": started_ms}, None)
@@ -114,6 +129,12 @@ def create_app(site: Site) -> Starlette:
             for action in actions.ACTIONS
         ),
         Route("/metrics", partial(_send_metrics, site)),
+        *(
+            Route(
+                f"/requests/{{id}}/{decision}", partial(_decide, site, decision), methods=["POST"]
+            )
+            for decision in actions.DECISIONS
+        ),
         Route("/live", partial(_stream, site)),
         Route("/live/{id}", partial(_stream, site)),
         *(Route(f"/static/{name}", partial(_send_static, site, name)) for name in STATIC_FILES),
@@ -199,7 +220,9 @@ def _summary(site: Site, store: Store, subject: run_page.Subject, request: HttpR
         start = _start(request, 0) or None
         part = run_page.conversation_slice(subject, site.conversations, start)
     active = [row for row in site.active.rows() if row["run_id"] == subject.id]
+    requests = [one for one in open_requests(store) if one.run == subject.id]
     values |= {"slice": part, "active": active, "tab": "conversation"}
+    values |= {"requests": requests, "on_run_page": True}
     return HTMLResponse(site.render("run.html", values, request))
 
 
@@ -242,9 +265,7 @@ async def _stream(site: Site, request: HttpRequest) -> EventStream:
 
 
 async def _act(site: Site, table: str, action: str, request: HttpRequest) -> Response:
-    form = await _read_form(request)
-    if not site.policy.allow_actions or not site.policy.is_csrf_token(form.get("csrf", "")):
-        raise UrlError("this form is out of date; reload the page and try again")
+    form = await _read_action_form(site, request)
     id_ = check_id(request.path_params["id"])
 
     def act() -> Response:
@@ -254,6 +275,28 @@ async def _act(site: Site, table: str, action: str, request: HttpRequest) -> Res
         return RedirectResponse(subject.path, 303)
 
     return await run_in_threadpool(act)
+
+
+async def _decide(site: Site, decision: str, request: HttpRequest) -> Response:
+    """Permit or deny a requested call."""
+    form = await _read_action_form(site, request)
+    id_ = check_id(request.path_params["id"])
+
+    def act() -> Response:
+        decided = actions.decide(site.access, id_, decision, form.get("text", ""))
+        is_on_run_page = form.get("page") == "run" and decided.run is not None
+        path = f"/runs/{check_id(decided.run or '')}" if is_on_run_page else "/"
+        return RedirectResponse(path, 303)
+
+    return await run_in_threadpool(act)
+
+
+async def _read_action_form(site: Site, request: HttpRequest) -> dict[str, str]:
+    """The fields of a form of our own page; UrlError for any other."""
+    form = await _read_form(request)
+    if not site.policy.allow_actions or not site.policy.is_csrf_token(form.get("csrf", "")):
+        raise UrlError("this form is out of date; reload the page and try again")
+    return form
 
 
 async def _read_form(request: HttpRequest) -> dict[str, str]:

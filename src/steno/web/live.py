@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import StenoError
 from ..export.conversation import Step
+from ..ledger.queries.team import PermissionRequest
 from ..runner.run_status import active_run_states
 from .conversations import ConversationCache, Slice
 
@@ -36,6 +37,8 @@ STREAM_HEADERS = [
 ActiveRows = list[dict[str, Any]]
 RenderRows = Callable[[ActiveRows], str]
 RenderSteps = Callable[[Sequence[Step], int | None], str]
+OpenRequests = Callable[[], list[PermissionRequest]]
+RenderRequests = Callable[[list[PermissionRequest], bool], str]
 
 
 class ActiveRuns:
@@ -61,6 +64,7 @@ class Topic:
         self.snapshot = b""
         self.steps: list[Step] = []  # the last ones of a run
         self.next_read_at = 0.0
+        self.requests_event: bytes | None = None  # the last one about permission requests
 
     def publish(self, event_id: str, event: bytes, snapshot: bytes) -> None:
         self.event_id = event_id
@@ -83,15 +87,20 @@ class LiveHub:
 
     def __init__(
         self,
+        *,
         active: ActiveRuns,
         conversations: ConversationCache,
         render_rows: RenderRows,
         render_steps: RenderSteps,
+        open_requests: OpenRequests,
+        render_requests: RenderRequests,
     ) -> None:
         self._active = active
         self._conversations = conversations
         self._render_rows = render_rows
         self._render_steps = render_steps
+        self._open_requests = open_requests
+        self._render_requests = render_requests
         self._topics: dict[str, Topic] = {}
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -122,6 +131,10 @@ class LiveHub:
 
     async def _poll(self) -> None:
         rows = await asyncio.to_thread(self._active.rows)
+        with suppress(StenoError):  # the ledger may be back at the next poll
+            requests = await asyncio.to_thread(self._open_requests)
+            for name, topic in self._topics.items():
+                self._publish_requests(name, topic, requests)
         for name, topic in list(self._topics.items()):
             if not topic.listeners:
                 del self._topics[name]
@@ -138,6 +151,16 @@ class LiveHub:
             event_id = self._next_id()
             event = _encode_event("active", payload, event_id)
             topic.publish(event_id, event, event)
+
+    def _publish_requests(self, name: str, topic: Topic, requests: list[PermissionRequest]) -> None:
+        """Send the requests of all runs, or of one; without an ID, as each has all of them."""
+        on_run_page = name != OVERVIEW
+        shown = [one for one in requests if not on_run_page or one.run == name]
+        payload = msgspec.json.encode({"html": self._render_requests(shown, on_run_page)})
+        event = b"event: requests\ndata: %s\n\n" % payload
+        if event != topic.requests_event:
+            topic.requests_event = event
+            topic.send(event)
 
     async def _publish_run(self, topic: Topic, row: dict[str, Any] | None) -> None:
         if row is None or row["tape"] is None:
@@ -178,6 +201,8 @@ class LiveHub:
         topic.listeners.add(queue)
         if topic.snapshot and last_id != topic.event_id:
             queue.put_nowait(topic.snapshot)
+        if topic.requests_event is not None:
+            queue.put_nowait(topic.requests_event)
         if self._is_closed:
             queue.put_nowait(None)
         self._wake.set()

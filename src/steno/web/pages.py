@@ -25,6 +25,7 @@ from ..ledger.queries.filters import (
 )
 from ..ledger.results import BudgetStatus, RunSummary, SearchHit
 from ..ledger.totals import UsageRow, UsageTotals
+from ..team.approvals import open_requests
 from ..views.compare import LESS_IS_BETTER, format_difference, format_figure
 from ..views.formatting import VERDICT_DISPLAY
 from ..views.limits import format_span
@@ -115,6 +116,7 @@ def overview(store: Store, request: Request) -> Values:
             budget_row(one) for one in budget.list_budgets(store, request.zone, request.now)
         ],
         "limits": [limit_tile(one, request.now) for one in limits.list_limits(store, request.now)],
+        "requests": open_requests(store),
         "empty": None if report.rows or verdicts else empty_reason(store, "runs"),
     }
 

@@ -215,6 +215,15 @@ def find_repository_root(path: str) -> Path | None:
     return next((folder for folder in folders if (folder / ".git").exists()), None)
 
 
+def main_folder(root: str) -> str:
+    """The folder that all worktrees of a repository share; outside of repositories, the same."""
+    if not (Path(root) / ".git").exists():
+        return root
+    folder = _git_folder(Path(root))
+    common = (folder / (_read_text(folder / "commondir").strip() or ".")).resolve()
+    return str(common.parent if common.name == ".git" else common)
+
+
 @lru_cache(maxsize=1024)
 def repository_of(folder: str) -> str | None:
     """The repository of a folder on this machine, as far as its remote says; for many sessions."""

@@ -80,6 +80,7 @@ AGENT = Agent(
         backends=("ollama", "anthropic"),
         models_by_size=MODELS_BY_SIZE,
         supports_schema=supports_schema,
+        relays_permissions=True,
     ),
     transcripts=Transcripts(
         is_line=is_transcript_line,

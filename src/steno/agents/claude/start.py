@@ -12,6 +12,7 @@ import msgspec
 from ..base import (
     LaunchCommand,
     LaunchOptions,
+    PermissionRelay,
     ProgramInfo,
     encode_prompt,
     is_object_schema,
@@ -31,6 +32,8 @@ OPTION_NAMES = {
     "json_schema": "--json-schema",
     "partial": "--include-partial-messages",
 }
+# Claude Code gives up on an MCP call without news after a while: later than steno does.
+RELAY_MARGIN_SECONDS = 60.0
 MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # aliases for the newest model of each size
 MODEL_VARIABLES = (
     "ANTHROPIC_MODEL",
@@ -90,7 +93,7 @@ def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> La
         argv=(*argv, *options.extra),
         stdin=encode_message(options.prompt) if options.steer else encode_prompt(options.prompt),
         stdout=stdout_mode(info.version),
-        env=_backend_env(options),
+        env=(*_backend_env(options), *_relay_env(options)),
     )
 
 
@@ -103,11 +106,15 @@ def _needs_prompt_option(options: LaunchOptions) -> bool:
 def _list_args(options: LaunchOptions) -> list[str]:
     """Options that consume all arguments up to the next option: they come before the others."""
     argv: list[str] = []
+    relay = options.permission_relay
+    servers = () if relay is None else (_relay_config(relay),)
+    # The relay's server has other tools too: asking a person for them would help no one.
+    own_tools = () if relay is None else (f"mcp__{relay.server}",)
     for option, values in (
-        ("--allowedTools", options.allow),
+        ("--allowedTools", (*options.allow, *own_tools)),
         ("--disallowedTools", options.deny),
         ("--add-dir", options.add_dirs),
-        ("--mcp-config", options.mcp_config),
+        ("--mcp-config", (*options.mcp_config, *servers)),
     ):
         if values:
             argv += [option, *values]
@@ -126,10 +133,28 @@ def _value_args(options: LaunchOptions) -> list[str]:
         ("--max-turns", max_turns),
         ("--max-budget-usd", max_cost),
         ("--permission-mode", options.permission_mode),
+        ("--permission-prompt-tool", _permission_tool(options)),
         ("--append-system-prompt", options.system_prompt),
         ("--fallback-model", options.fallback_model),
         ("--json-schema", options.json_schema),
     )
+
+
+def _relay_config(relay: PermissionRelay) -> str:
+    program, *args = relay.command
+    timeout_ms = round((relay.timeout_seconds + RELAY_MARGIN_SECONDS) * 1000)
+    server = {"type": "stdio", "command": program, "args": args, "timeout": timeout_ms}
+    return msgspec.json.encode({"mcpServers": {relay.server: server}}).decode()
+
+
+def _relay_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
+    """2.1.197 fails if the server is not connected by the first call; 2.1.325 waits anyway."""
+    return () if options.permission_relay is None else (("MCP_CONNECTION_NONBLOCKING", "0"),)
+
+
+def _permission_tool(options: LaunchOptions) -> str | None:
+    relay = options.permission_relay
+    return None if relay is None else f"mcp__{relay.server}__{relay.tool}"
 
 
 def _backend_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:

@@ -67,6 +67,8 @@ TABLES = (
     TextTable("denials", "seq", ("reason", "rule"), "run", "session"),
     TextTable("texts", "seq", ("text",), "run", "session"),
     TextTable("notes", "id", ("text",), "run", "session"),
+    TextTable("messages", "id", ("text",), "run"),
+    TextTable("permission_requests", "id", ("tool", "input", "reason"), "run", "session"),
     TextTable("sources", "path", ("state",), "run", "session"),
     TextTable("glances", "path", ("state",)),
 )

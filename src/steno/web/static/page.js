@@ -16,6 +16,7 @@ function connect() {
   stream?.close();
   stream = new EventSource(body.dataset.live);
   stream.addEventListener("active", (event) => showActive(JSON.parse(event.data)));
+  stream.addEventListener("requests", (event) => showRequests(JSON.parse(event.data).html));
   stream.addEventListener("steps", (event) => showSteps(JSON.parse(event.data)));
   stream.addEventListener("finished", () => {
     stream.close();
@@ -31,6 +32,23 @@ function showActive({ html, runs }) {
   const before = activeRuns;
   activeRuns = runs;
   if (before && before.join() !== runs.join() && body.dataset.refresh) refresh();
+}
+
+// Not under the pointer or the cursor of someone who is about to decide.
+function showRequests(html) {
+  const list = select("#requests");
+  if (!list) return;
+  if (list.matches(":hover, :focus-within")) list.dataset.html = html;
+  else list.innerHTML = html; // rendered and escaped by the server
+}
+
+for (const name of ["pointerout", "focusout"]) {
+  document.addEventListener(name, () => setTimeout(() => {
+    const list = select("#requests[data-html]");
+    if (!list || list.matches(":hover, :focus-within")) return;
+    list.innerHTML = list.dataset.html;
+    delete list.dataset.html;
+  }, 300));
 }
 
 // The figures of the page after a run has started or ended; a random delay spreads many browsers.
