@@ -10,13 +10,13 @@ import sys
 
 from .commands import (
     BUILT_IN_COMMANDS,
+    COMMAND_GROUPS,
     COMMANDS,
     EXIT_INTERNAL_ERROR,
     EXIT_INTERRUPTED,
     EXIT_PIPE_CLOSED,
     EXIT_USAGE_ERROR,
     EXIT_WRITE_FAILED,
-    LEDGER_COMMANDS,
     LIGHT_COMMANDS,
     SPAWNING_COMMANDS,
     help_text,
@@ -122,7 +122,7 @@ def _help_args(args: list[str]) -> list[str]:
     command = [arg for arg in args if arg not in ("-h", "--help")]
     if not command or command[0] in BUILT_IN_COMMANDS:
         return []
-    length = 2 if command[0] == "ledger" and command[1:2] != [] else 1
+    length = 2 if command[0] in COMMAND_GROUPS and command[1:2] != [] else 1
     return [*command[:length], "--help"]
 
 
@@ -152,8 +152,9 @@ def _command_hint(word: str) -> str:
 
     if os.path.exists(word):  # noqa: PTH110  # importing pathlib takes longer than all the rest
         return f"to read a recording: steno show {word}"
-    if word in LEDGER_COMMANDS:
-        return f"did you mean ledger {word}?"
+    for group, names in COMMAND_GROUPS.items():
+        if word in names:
+            return f"did you mean {group} {word}?"
     match = closest_name(word, (*COMMANDS, "--help", "--version", "--debug"))
     return f"did you mean {match}?" if match is not None else "see: steno --help"
 

@@ -21,6 +21,7 @@ GROUPS = {
         "send": "send a message to an active run",
         "stop": "stop an active run",
         "replay": "print a recorded run again, with its timing and exit code",
+        "fleet": "run many tasks: batches, workers, results",
     },
     "Inspect": {
         "show": "show the report of a recording, run or session",
@@ -62,10 +63,24 @@ LEDGER_COMMANDS = {
     "sql": "run a read-only SQL query",
     "note": "attach a note to a run or session",
 }
+FLEET_COMMANDS = {
+    "batch": "run the tasks of a file",
+    "spawn": "queue one task",
+    "worker": "run queued tasks until stopped",
+    "status": "show batches, workers and pauses",
+    "wait": "wait for tasks",
+    "collect": "print the results of tasks as JSON lines",
+    "output": "print the answer of a task",
+    "pipe": "queue a task with the results of others in its prompt",
+    "cancel": "cancel tasks",
+    "retry": "start tasks again that failed",
+}
+# Commands with commands of their own.
+COMMAND_GROUPS = {"ledger": LEDGER_COMMANDS, "fleet": FLEET_COMMANDS}
 # Commands handled by the dispatcher itself, without a module of their own.
 BUILT_IN_COMMANDS = ("help", "version")
 # Commands that start other programs, and so need SIGCHLD at its default.
-SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo", "show")
+SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo", "show", "fleet")
 # Commands that load neither msgspec nor argparse: they run often.
 LIGHT_COMMANDS = ("statusline",)
 HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]

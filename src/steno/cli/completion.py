@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..agents import AGENTS, REPLAY_AGENT_NAME
 from ..config import MODEL_SIZES, SETTINGS_BY_NAME
 from ..runner.hooks import EVENT_KINDS
-from .commands import BUILT_IN_COMMANDS, COMMANDS, LEDGER_COMMANDS
+from .commands import BUILT_IN_COMMANDS, COMMAND_GROUPS, COMMANDS
 from .options import CommandParser
 from .terminal import print_text
 
@@ -115,9 +115,10 @@ def run(args: list[str]) -> int:
 
 
 def command_specs() -> Iterator[CommandSpec]:
-    """Every command and ledger subcommand with its options."""
+    """Every command and subcommand with its options."""
     names = [name for name in COMMANDS if name not in BUILT_IN_COMMANDS]
-    for name in (*names, *(f"ledger {name}" for name in LEDGER_COMMANDS)):
+    subcommands = [f"{group} {name}" for group, many in COMMAND_GROUPS.items() for name in many]
+    for name in (*names, *subcommands):
         actions = _capture_parser(name)._actions  # argparse has no public access to them
         choices = tuple(
             str(choice)

@@ -1,0 +1,132 @@
+"""DBOS: the durable queue of tasks. Only this module and the worker import it.
+
+Each batch has a queue of its own, with its limits of concurrency and rate. A task is a workflow
+whose id is fixed by the task and its generation: queueing it twice has no effect.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StenoError
+from ..ledger.store import ledger_url
+from .store import KEEPALIVE, QUEUE_SCHEMA, BatchRow, FleetStore, TaskRow, fleet_path
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient
+
+APPLICATION = "steno-fleet"
+VERSION = "1"  # of the workflow's arguments; workers of one version share the tasks
+WORKFLOW = "steno.fleet.task"
+QUEUE_PREFIX = "batch-"
+FILE_POLL_SECONDS = 0.2
+SERVER_POLL_SECONDS = 0.5
+BUSY_SECONDS = 30  # a wait for other processes that write to the same file
+INSTALL_HINT = "the fleet needs dbos: pip install 'stenograph[fleet]'"
+
+
+def queue_name(batch: str) -> str:
+    return f"{QUEUE_PREFIX}{batch}"
+
+
+def import_dbos() -> Any:
+    """The module, quiet. StenoError if it is not installed."""
+    try:
+        import dbos
+    except ModuleNotFoundError:
+        raise StenoError(INSTALL_HINT) from None
+    logging.getLogger("dbos").setLevel(logging.CRITICAL)
+    return dbos
+
+
+def database_url(ledger: str | None) -> str:
+    """The URL of DBOS's tables, for SQLAlchemy."""
+    path = fleet_path(ledger)
+    if path is not None:
+        return f"sqlite:///{path}"
+    url = ledger_url(ledger)
+    address = url.partition("://")[2]
+    more = "&".join(f"{name}={value}" for name, value in KEEPALIVE.items())
+    return f"postgresql://{address}{'&' if '?' in address else '?'}{more}"
+
+
+class TaskQueue:
+    """Puts tasks into the queue, and takes them out of it."""
+
+    def __init__(self, store: FleetStore) -> None:
+        self._store = store
+        self._poll_seconds = SERVER_POLL_SECONDS if store.is_server else FILE_POLL_SECONDS
+        dbos = import_dbos()
+        import sqlalchemy
+
+        url = database_url(store.ledger)
+        dbos.DBOS.migrate(url, schema=QUEUE_SCHEMA)
+        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}
+        if store.is_server:
+            url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+            options = {"pool_size": 1, "max_overflow": 1, "pool_pre_ping": True}
+        self._engine = sqlalchemy.create_engine(url, **options)
+        self._client: DBOSClient = dbos.DBOSClient(
+            system_database_engine=self._engine,
+            dbos_system_schema=QUEUE_SCHEMA,
+            application_name=APPLICATION,
+        )
+
+    def close(self) -> None:
+        self._client.destroy()
+        self._engine.dispose()
+
+    def open_batch(self, batch: BatchRow) -> None:
+        """Create the batch's queue, or change its limits."""
+        limiter: Any = None
+        if batch.rate_count is not None and batch.rate_seconds is not None:
+            limiter = {"limit": batch.rate_count, "period": batch.rate_seconds}
+        self._client.register_queue(
+            queue_name(batch.id),
+            global_concurrency=batch.jobs,
+            limiter=limiter,
+            polling_interval_sec=self._poll_seconds,
+            on_conflict="always_update",
+        )
+
+    def close_batch(self, batch: str) -> None:
+        """Remove the queue of a batch that is done: workers look at fewer."""
+        self._client.delete_queue(queue_name(batch))
+
+    def release(self, batch: str | None = None) -> int:
+        """Queue the tasks that are ready; how many. Safe to repeat, and after a crash."""
+        tasks = self._store.unqueued(batch)
+        if tasks:
+            self.add(tasks)
+        return len(tasks)
+
+    def add(self, tasks: Sequence[TaskRow]) -> None:
+        """Queue tasks in one transaction; those that are queued already stay as they are."""
+        portable = import_dbos().WorkflowSerializationFormat.PORTABLE  # JSON, not pickle
+        with self._engine.begin() as connection:
+            for task in tasks:
+                self._client.enqueue_in_transaction(
+                    connection,
+                    {
+                        "workflow_name": WORKFLOW,
+                        "queue_name": queue_name(task.batch),
+                        "workflow_id": task.workflow,
+                        "app_version": VERSION,
+                        "serialization_type": portable,
+                    },
+                    task.id,
+                    task.generation,
+                )
+        self._store.mark_queued(tasks)
+
+    def cancel(self, workflows: Sequence[str]) -> None:
+        """Take workflows out of the queue; they no longer count against its limits."""
+        if workflows:
+            self._client.cancel_workflows(list(workflows))
+
+    def claimed_by(self, worker: str) -> list[str]:
+        """The workflows that a worker has taken from the queue and not finished."""
+        found = self._client.list_workflows(
+            executor_id=worker, status="PENDING", load_input=False, load_output=False
+        )
+        return [workflow.workflow_id for workflow in found]
