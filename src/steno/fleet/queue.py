@@ -21,6 +21,8 @@ WORKFLOW = "steno.fleet.task"
 QUEUE_PREFIX = "batch-"
 FILE_POLL_SECONDS = 0.2
 SERVER_POLL_SECONDS = 0.5
+MIN_WINDOW = 200  # tasks of a batch that are in DBOS's queue at once
+WINDOW_PER_JOB = 4
 BUSY_SECONDS = 30  # a wait for other processes that write to the same file
 INSTALL_HINT = "the fleet needs dbos: pip install 'stenograph[fleet]'"
 
@@ -93,14 +95,22 @@ class TaskQueue:
         """Remove the queue of a batch that is done: workers look at fewer."""
         self._client.delete_queue(queue_name(batch))
 
-    def release(self, batch: str | None = None) -> int:
-        """Queue the tasks that are ready; how many. Safe to repeat, and after a crash."""
-        tasks = self._store.unqueued(batch)
-        if tasks:
-            self.add(tasks)
-        return len(tasks)
+    def release(self, batch: str | None = None) -> None:
+        """Queue tasks that are ready, of one batch or all. Safe to repeat, and after a crash.
 
-    def add(self, tasks: Sequence[TaskRow]) -> None:
+        Only the next few hundred of a batch: DBOS takes about 2 ms for each, so that tens of
+        thousands would make whoever adds them wait.
+        """
+        for id_ in self._store.unqueued_batches() if batch is None else [batch]:
+            row = self._store.get_batch(id_)
+            window = max(MIN_WINDOW, WINDOW_PER_JOB * ((row and row.jobs) or 0))
+            queued = self._store.count_queued(id_)
+            if queued <= window // 2:
+                tasks = self._store.unqueued(id_, window - queued)
+                if tasks:
+                    self._add(tasks)
+
+    def _add(self, tasks: Sequence[TaskRow]) -> None:
         """Queue tasks in one transaction; those that are queued already stay as they are."""
         portable = import_dbos().WorkflowSerializationFormat.PORTABLE  # JSON, not pickle
         with self._engine.begin() as connection:

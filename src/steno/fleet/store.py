@@ -61,6 +61,8 @@ MIGRATIONS = (
             queued_at <int>, started_at <int>, ended_at <int>);
         CREATE INDEX fleet_tasks_state ON fleet_tasks (batch, state, verdict, cost_nano);
         CREATE INDEX fleet_tasks_name ON fleet_tasks (batch, name);
+        CREATE INDEX fleet_tasks_queued ON fleet_tasks (batch, queued_at, number)
+            WHERE state = 'waiting';
         CREATE INDEX fleet_tasks_worker ON fleet_tasks (worker, state);
         CREATE INDEX fleet_tasks_running ON fleet_tasks (state, agent, model);
         CREATE TABLE fleet_specs (id TEXT PRIMARY KEY, spec TEXT NOT NULL);
@@ -363,11 +365,26 @@ class FleetStore:
 
         self.write(update)
 
-    def unqueued(self, batch: str | None = None) -> list[TaskRow]:
-        """Tasks that wait, but may not be in DBOS's queue yet."""
-        if batch is None:
-            return self.tasks("t.state = 'waiting' AND t.queued_at IS NULL")
-        return self.tasks("t.batch = ? AND t.state = 'waiting' AND t.queued_at IS NULL", (batch,))
+    def unqueued_batches(self) -> list[str]:
+        """Batches with tasks that wait and are not in DBOS's queue."""
+        sql = "SELECT DISTINCT batch FROM fleet_tasks WHERE state = 'waiting' AND queued_at IS NULL"
+        return [row[0] for row in self.query(sql)]
+
+    def count_queued(self, batch: str) -> int:
+        """How many tasks of a batch wait in DBOS's queue."""
+        sql = (
+            "SELECT count(*) FROM fleet_tasks "
+            "WHERE state = 'waiting' AND batch = ? AND queued_at IS NOT NULL"
+        )
+        return int(self.query(sql, (batch,))[0][0])
+
+    def unqueued(self, batch: str, most: int) -> list[TaskRow]:
+        """The first tasks of a batch that wait and are not in DBOS's queue."""
+        sql = (
+            f"{TASKS_SQL} WHERE t.state = 'waiting' AND t.batch = ? AND t.queued_at IS NULL "
+            "ORDER BY t.number LIMIT ?"
+        )
+        return [TaskRow(*row) for row in self.query(sql, (batch, most))]
 
     def mark_queued(self, tasks: Sequence[TaskRow]) -> None:
         """Note that tasks are in the queue, unless they were started again meanwhile."""
