@@ -8,8 +8,6 @@ when it has used that. What it leaves goes back. So the sum can exceed the budge
 task uses between two looks at its cost.
 """
 
-from typing import Any
-
 from msgspec import Struct
 
 from ..event import NANO_PER_USD
@@ -81,12 +79,12 @@ def _reached_limit(store: Store, task: TaskRow) -> str | None:
 
 def _share(store: Store, batch: BatchRow, own: float | None) -> int | None:
     """What a task may spend, in nano-dollars; 0: nothing is left; None: wait for the others."""
-    ((spent, reserved, running, waiting, mean),) = _sums(store, batch.id)
-    left = int((batch.budget_nano or 0) - spent - reserved)
+    spent, reserved, running, waiting, mean = _sums(store, batch.id)
+    left = (batch.budget_nano or 0) - spent - reserved
     if left <= 0:
         return None if running else 0
     slots = max(1, min(waiting, max(1, (batch.jobs or waiting) - running)))
-    share: int = min(left, max(left // slots, int(mean * GENEROUS_SHARE)))
+    share: int = min(left, max(left // slots, mean * GENEROUS_SHARE))
     if own is not None:
         share = min(left, int(own * NANO_PER_USD))
     if running and share < mean:
@@ -94,8 +92,9 @@ def _share(store: Store, batch: BatchRow, own: float | None) -> int | None:
     return share
 
 
-def _sums(store: Store, batch: str) -> list[tuple[Any, ...]]:
-    return store.query(
+def _sums(store: Store, batch: str) -> list[int]:
+    """What a batch has spent and reserved, its tasks by state, and the mean cost of one."""
+    (row,) = store.query(
         "SELECT coalesce(sum(cost_nano), 0), "
         "coalesce(sum(CASE WHEN state = 'running' THEN reserved_nano END), 0), "
         "count(CASE WHEN state = 'running' THEN 1 END), "
@@ -104,6 +103,7 @@ def _sums(store: Store, batch: str) -> list[tuple[Any, ...]]:
         "FROM fleet_tasks WHERE batch = ?",
         (batch,),
     )
+    return [int(value) for value in row]  # PostgreSQL's sums are decimals
 
 
 def _block_for_budget(store: Store, batch: BatchRow) -> None:
@@ -120,6 +120,6 @@ def can_continue(store: FleetStore, task: TaskRow, max_cost: float | None) -> bo
     batch = store.get_batch(task.batch)
     if batch is None or batch.budget_nano is None or max_cost is None:
         return False
-    ((spent, reserved, *_),) = store.write(lambda inner: _sums(inner, task.batch))
+    spent, reserved, *_ = store.write(lambda inner: _sums(inner, task.batch))
     left = batch.budget_nano - spent - reserved
-    return bool(left > max_cost * NANO_PER_USD / 2)
+    return left > max_cost * NANO_PER_USD / 2

@@ -88,7 +88,7 @@ def read_board(store: FleetStore, batch: BatchRow) -> Board:
     ended = states.get("done", 0) + states.get("failed", 0)
     total = sum(states.values())
     left = total - sum(states.get(state, 0) for state in FINAL_STATES)
-    cost = sum(row[3] or 0 for row in rows) / NANO_PER_USD if known else None
+    cost = int(sum(row[3] or 0 for row in rows)) / NANO_PER_USD if known else None
     started_at = min((row[6] for row in rows if row[6] is not None), default=None)
     return Board(
         id=batch.id,
@@ -98,7 +98,7 @@ def read_board(store: FleetStore, batch: BatchRow) -> Board:
         states=states,
         failures=failures,
         running=_running(store, batch.id) if states.get("running") else [],
-        tokens=sum(row[5] or 0 for row in rows) if any(row[5] for row in rows) else None,
+        tokens=int(sum(row[5] or 0 for row in rows)) if any(row[5] for row in rows) else None,
         cost_usd=cost,
         unknown_costs=sum(row[2] - row[4] for row in rows if row[0] in ("done", "failed")),
         budget_usd=None if batch.budget_nano is None else batch.budget_nano / NANO_PER_USD,

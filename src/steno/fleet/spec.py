@@ -19,6 +19,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     depends_on: list[str] = []
     vars: dict[str, str] = {}
     options: dict[str, Any] = {}  # those of `steno run`, by setting
+    key: str = ""  # a hash of what the task file says, without the options of the command line
 
     @property
     def agent(self) -> str:

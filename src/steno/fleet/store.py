@@ -285,7 +285,8 @@ class FleetStore:
             columns = (*TASK_COLUMNS[:9],)
             store.upsert("fleet_tasks", columns, rows, nothing)
             specs = [(id_, encode(spec).decode()) for id_, spec in tasks]
-            store.upsert("fleet_specs", ("id", "spec"), specs, nothing)
+            update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec"
+            store.upsert("fleet_specs", ("id", "spec"), specs, update)
             needs = [(id_, by_name[need]) for id_, spec in tasks for need in spec.depends_on]
             store.upsert("fleet_needs", ("task", "needs"), needs, nothing)
             tags = [(id_, *item) for id_, spec in tasks for item in spec.tags.items()]

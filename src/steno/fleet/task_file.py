@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from ..agents import REPLAY_AGENT_NAME, unknown_agent_message
 from ..config import SETTINGS_BY_NAME, require_known_name
+from ..config.files import toml_error_message
 from ..errors import StenoError
 from ..runner.prepare import check_worktree_name
 from .spec import TaskSpec
@@ -88,12 +88,11 @@ def read_tasks(path: str, data: bytes, defaults: TaskDefaults) -> list[TaskSpec]
 
 def task_ids(batch: str, tasks: list[TaskSpec]) -> list[str]:
     """Ids that depend only on the batch and the tasks: the same file gives the same ids."""
-    seen: dict[bytes, int] = {}
+    seen: dict[str, int] = {}
     ids = []
     for task in tasks:
-        content = msgspec.json.encode(task, order="deterministic")
-        count = seen[content] = seen.get(content, 0) + 1
-        digest = hashlib.sha256(b"\0".join((batch.encode(), content, str(count).encode())))
+        count = seen[task.key] = seen.get(task.key, 0) + 1
+        digest = hashlib.sha256(f"{batch} {task.key} {count}".encode())
         ids.append(digest.hexdigest()[:19])
     return ids
 
@@ -166,10 +165,7 @@ def _read_toml(path: str, text: str) -> Iterator[tuple[int, Table]]:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        match = re.search(r"at line (\d+), column (\d+)", str(error))
-        position = f":{match[1]}:{match[2]}" if match else ""
-        reason = re.sub(r" \(at .*\)$", "", str(error))
-        raise StenoError(f"{path}{position}: {reason}") from None
+        raise StenoError(toml_error_message(Path(path), text.encode(), str(error))) from None
     for name in document:
         require_known_name(name, ("task", "defaults"), f"{path}: unknown table [{name}]")
     tables = document.get("task", [])
@@ -223,6 +219,7 @@ class TaskReader:
             depends_on=needs,
             vars=variables,
             options=self._options(place, table),
+            key=_key({**table, "name": name, "prompt": prompt}),
         )
         self._lines[name] = line
 
@@ -358,6 +355,11 @@ class TaskReader:
         if "speed" in values:
             values["speed"] = _number(place, "speed", values["speed"])
         return values
+
+
+def _key(content: Table) -> str:
+    data = json.dumps(content, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
 
 
 def _setting(place: str, name: str, value: Any) -> Any:
