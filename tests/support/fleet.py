@@ -39,8 +39,8 @@ class FleetPlace(Place):
         path.write_text("".join(json.dumps(task) + "\n" for task in tasks), "utf-8")
         return path
 
-    def fleet(self, *words: str | Path, code: int | None = 0, **environ: str) -> Done:
-        done = self.steno("fleet", *words, **environ)
+    def fleet(self, *words: str | Path, code: int | None = 0) -> Done:
+        done = self.steno("fleet", *words)
         assert code is None or done.returncode == code, (words, done)
         return done
 
