@@ -18,7 +18,9 @@ from ..codec.redact import redact
 from ..errors import StenoError
 from ..event import NANO_PER_USD, Event
 from ..ledger.discovery import transcript_folders
-from ..report import TaskReport
+from ..ledger.queries.runs import load_report
+from ..ledger.store import open_ledger
+from ..report import Report, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
@@ -183,6 +185,20 @@ class Execution:
             self._callbacks.on_limit(runner.task.agent.name, until)
 
 
+def earlier_success(ledger: str | None, task: TaskRow) -> Outcome | None:
+    """What an earlier run of the task has achieved, if its worker died before it could say so."""
+    store = open_ledger(ledger)
+    try:
+        sql = "SELECT id FROM runs WHERE task = ? AND verdict = 'success' AND ok = 1"
+        for (run,) in store.query(sql, (task.id,)):
+            report = load_report(store, run)
+            if report is not None:
+                return _outcome(report, task.cwd)
+    finally:
+        store.close()
+    return None
+
+
 def has_session_files(agent: str, session: str, cwd: str | None) -> bool:
     """Whether the agent's files of a session, and its folder, are on this machine."""
     if cwd is None or not os.path.isdir(cwd):  # noqa: PTH112  # the text as it is
@@ -195,9 +211,9 @@ def has_session_files(agent: str, session: str, cwd: str | None) -> bool:
     )
 
 
-def _outcome(report: TaskReport, cwd: str | None) -> Outcome:
+def _outcome(report: Report, cwd: str | None) -> Outcome:
     usd = report.cost.usd
-    attempts = report.attempts
+    attempts = report.attempts if isinstance(report, TaskReport) else []
     return Outcome(
         verdict=report.verdict,
         ok=report.ok,

@@ -544,18 +544,7 @@ class FleetStore:
         """
 
         def update(store: Store) -> None:
-            store.execute(
-                "UPDATE fleet_tasks SET state = 'parked', worker = NULL, ended_at = ?, "
-                "reserved_nano = NULL, error = ? "
-                "WHERE worker = ? AND state = 'running' AND takeovers >= ?",
-                (now_ms(), PARKED_REASON, worker, most_takeovers),
-            )
-            store.execute(
-                "UPDATE fleet_tasks SET state = 'waiting', worker = NULL, reserved_nano = NULL, "
-                "takeovers = takeovers + 1, generation = generation + 1, queued_at = NULL "
-                "WHERE worker = ? AND state = 'running'",
-                (worker,),
-            )
+            _restart_running(store, "worker = ?", (worker,), most_takeovers)
             for workflow in claimed:
                 id_, _, generation = workflow.rpartition("-")
                 store.execute(
@@ -565,6 +554,26 @@ class FleetStore:
                 )
 
         self.write(update)
+
+    def take_back(self, task: TaskRow, worker: str, most_takeovers: int) -> None:
+        """The same for one task of a worker that lives, after an error of its own."""
+        where = "worker = ? AND id = ? AND generation = ?"
+        values = (worker, task.id, task.generation)
+        self.write(lambda store: _restart_running(store, where, values, most_takeovers))
+
+
+def _restart_running(store: Store, where: str, values: Sequence[Any], most: int) -> None:
+    store.execute(
+        "UPDATE fleet_tasks SET state = 'parked', worker = NULL, ended_at = ?, "
+        f"reserved_nano = NULL, error = ? WHERE {where} AND state = 'running' AND takeovers >= ?",
+        (now_ms(), PARKED_REASON, *values, most),
+    )
+    store.execute(
+        "UPDATE fleet_tasks SET state = 'waiting', worker = NULL, reserved_nano = NULL, "
+        "takeovers = takeovers + 1, generation = generation + 1, queued_at = NULL "
+        f"WHERE {where} AND state = 'running'",
+        values,
+    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
 from ..runner.run_registry import host_id, recover_runs
 from .admission import Admission, admit, can_continue
-from .execution import Callbacks, Execution, Outcome
+from .execution import Callbacks, Execution, Outcome, earlier_success
 from .liveness import (
     BEATS_PER_LEASE,
     FENCE_FRACTION,
@@ -288,16 +288,32 @@ class Worker:
 
     def _workflow(self, task: str, generation: int) -> str:
         """The workflow: one execution of a task. What it returns is of no use but for people."""
+        row: TaskRow | None = None
         try:
-            return self._run(task, generation)
+            row = self.store.get_task(task)
+            if row is None or row.generation != generation:
+                return "superseded"
+            return self._run(row)
+        except Exception as error:  # such as a database that was away for too long
+            self._log(f"{task}: {type(error).__name__}: {' '.join(str(error).split())}")
+            if row is not None:
+                self._take_back(row)
+            return "error"
         finally:
             with self._guard:
                 self._claimed.discard(f"{task}-{generation}")
 
-    def _run(self, id_: str, generation: int) -> str:
-        task = self.store.get_task(id_)
-        if task is None or task.generation != generation:
-            return "superseded"
+    def _take_back(self, task: TaskRow) -> None:
+        """Let a task start again after an error of this worker; wait for the database."""
+        while not (self._is_fenced or self._closed.is_set()):
+            try:
+                self.store.take_back(task, self.id, MAX_TAKEOVERS)
+                return
+            except LedgerError:
+                self._closed.wait(1.0)
+
+    def _run(self, task: TaskRow) -> str:
+        id_ = task.id
         spec = self.store.get_spec(id_)
         while True:
             admission = self._wait_for_admission(task, spec)
@@ -305,7 +321,10 @@ class Worker:
                 return self._give_back(task)
             if admission.action == "drop":
                 return admission.reason
-            outcome = self._execute(task, spec, admission.max_cost)
+            outcome = None
+            if task.started_at is not None:  # it was begun before
+                outcome = earlier_success(self._ledger, task)
+            outcome = outcome or self._execute(task, spec, admission.max_cost)
             if outcome is None:
                 return self._give_back(task)
             self.store.add_cost(task, outcome.cost_nano, outcome.tokens)
