@@ -36,12 +36,13 @@ from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
 from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
-from .fleet import POSITIVE, parse_seconds, restart_tasks, task_json
-from .options import CommandParser, option_name
+from .fleet_query import parse_seconds, restart_tasks, run_output, task_json
+from .options import CommandParser, number_type, option_name
 from .run_options import add_settings, read_prompt
 from .terminal import detect_style, is_terminal, print_error, print_json, print_lines, stdin_bytes
 
 DEFAULT_JOBS = max(1, min(8, (os.cpu_count() or 2)))
+POSITIVE = number_type("a whole number from 1 to 100000", 1, 100_000, whole=True)
 SPAWN_BATCH = "spawn"
 BOARD_SECONDS = 0.5
 PLAIN_SECONDS = 10.0  # between two lines without a terminal
@@ -477,8 +478,6 @@ def _run_one(options: argparse.Namespace, batch: BatchRow, id_: str) -> int:
     if not task.is_final:
         print_error(f"stopped; it starts again with a worker: {id_}")
         return EXIT_INTERRUPTED
-    from .fleet import run_output
-
     ledger = [] if options.ledger is None else ["--ledger", options.ledger]
     form = ["--json"] if options.form == "json" else []
     return run_output([id_, *ledger, *form])
@@ -548,7 +547,7 @@ def run_worker(args: list[str]) -> int:
         "--lease",
         type=parse_seconds,
         metavar="TIME",
-        help="a worker silent for so long is taken for dead (default: 30 s; SQLite: 5 s)",
+        help="time without contact until a worker counts as dead (default: 30 s; SQLite: 5 s)",
     )
     parser.add_argument(
         "--until-empty", action="store_true", help="end when no task is waiting or running"

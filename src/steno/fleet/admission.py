@@ -107,7 +107,7 @@ def _sums(store: Store, batch: str) -> list[int]:
 
 
 def _block_for_budget(store: Store, batch: BatchRow) -> None:
-    """Nothing is left, and nobody can give anything back: the rest does not start."""
+    """Nothing is left or reserved: the rest does not start."""
     store.execute(
         "UPDATE fleet_tasks SET state = 'blocked', error = ?, ended_at = ? "
         "WHERE batch = ? AND state IN ('waiting', 'held')",

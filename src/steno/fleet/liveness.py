@@ -3,7 +3,7 @@
 A worker is dead when its lease has expired *and* its lock is free. The lock is an advisory lock of
 PostgreSQL, or a locked file beside a fleet in SQLite: the system frees it when the process dies.
 The lease covers the rest: a worker that cannot renew it kills its agents before it expires, so
-that nobody continues their work while they still run.
+that no other worker continues their work while they still run.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from .store import FleetStore, fleet_path, server_url
 LOCK_CLASS = 0x464C  # of advisory locks; the other half is a hash of the worker's id
 SERVER_LEASE_SECONDS = 30.0
 FILE_LEASE_SECONDS = 5.0
-FENCE_FRACTION = 0.6  # of the lease: agents are killed after so long without a renewal
+FENCE_FRACTION = 0.6  # of the lease: time without renewal after which agents are killed
 BEATS_PER_LEASE = 6
 
 
@@ -81,7 +81,7 @@ class WorkerLock:
             self._file = None
 
     def is_free(self, worker: str) -> bool:
-        """Whether nobody holds the lock of that worker."""
+        """Whether the lock of that worker is not held."""
         if self._store.is_server:
             ((is_free,),) = self._store.query(
                 "SELECT pg_try_advisory_lock(?, ?)", (LOCK_CLASS, _key(worker))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StenoError
+from ..ledger.protocol import chunks
 from ..ledger.store import ledger_url
 from .store import KEEPALIVE, QUEUE_SCHEMA, BatchRow, FleetStore, TaskRow, fleet_path
 
@@ -23,6 +24,7 @@ FILE_POLL_SECONDS = 0.2
 SERVER_POLL_SECONDS = 0.5
 MIN_WINDOW = 200  # tasks of a batch that are in DBOS's queue at once
 WINDOW_PER_JOB = 4
+LOST_SECONDS = 30.0  # a workflow and its task end together, or nearly
 BUSY_SECONDS = 30  # a wait for other processes that write to the same file
 INSTALL_HINT = "the fleet needs dbos: pip install 'stenograph[fleet]'"
 
@@ -99,7 +101,7 @@ class TaskQueue:
         """Queue tasks that are ready, of one batch or all. Safe to repeat, and after a crash.
 
         Only the next few hundred of a batch: DBOS takes about 2 ms for each, so that tens of
-        thousands would make whoever adds them wait.
+        thousands would delay the command that adds them.
         """
         for id_ in self._store.unqueued_batches() if batch is None else [batch]:
             row = self._store.get_batch(id_)
@@ -128,6 +130,22 @@ class TaskQueue:
                     task.generation,
                 )
         self._store.mark_queued(tasks)
+
+    def requeue_lost(self) -> None:
+        """Queue tasks again that wait, but whose workflow has ended.
+
+        That happens if a worker could write to DBOS's tables, but not to ours any more.
+        """
+        tasks = {task.workflow: task for task in self._store.queued_before(LOST_SECONDS)}
+        for part in chunks(list(tasks)):
+            found = self._client.list_workflows(
+                workflow_ids=list(part),
+                status=["SUCCESS", "ERROR", "CANCELLED"],
+                load_input=False,
+                load_output=False,
+            )
+            for workflow in found:
+                self._store.give_back(tasks[workflow.workflow_id], "")
 
     def cancel(self, workflows: Sequence[str]) -> None:
         """Take workflows out of the queue; they no longer count against its limits."""

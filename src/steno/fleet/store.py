@@ -387,6 +387,11 @@ class FleetStore:
         )
         return [TaskRow(*row) for row in self.query(sql, (batch, most))]
 
+    def queued_before(self, seconds: float) -> list[TaskRow]:
+        """Tasks that have been in DBOS's queue for at least this time."""
+        where = "t.state = 'waiting' AND t.queued_at < ?"
+        return self.tasks(where, (now_ms() - int(seconds * 1000),))
+
     def mark_queued(self, tasks: Sequence[TaskRow]) -> None:
         """Note that tasks are in the queue, unless they were started again meanwhile."""
         now = now_ms()
@@ -431,7 +436,7 @@ class FleetStore:
     # -- one task, by its worker -----------------------------------------------------------------
 
     def note_session(self, task: TaskRow, worker: str, session: str, cwd: str) -> None:
-        """Remember the session, so that whoever takes the task over can resume it."""
+        """Remember the session, so that a worker that takes the task over can resume it."""
         self.execute(
             "UPDATE fleet_tasks SET session = ?, cwd = ? "
             "WHERE id = ? AND worker = ? AND generation = ?",
@@ -560,6 +565,7 @@ class FleetStore:
         where = "worker = ? AND id = ? AND generation = ?"
         values = (worker, task.id, task.generation)
         self.write(lambda store: _restart_running(store, where, values, most_takeovers))
+        self.give_back(task, worker)  # if it had not started yet
 
 
 def _restart_running(store: Store, where: str, values: Sequence[Any], most: int) -> None:

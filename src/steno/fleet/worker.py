@@ -14,7 +14,7 @@ from ..errors import LedgerError, StenoError
 from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
 from ..runner.run_registry import host_id, recover_runs
-from .admission import Admission, admit, can_continue
+from .admission import LIMIT_POLL_SECONDS, Admission, admit, can_continue
 from .execution import Callbacks, Execution, Outcome, earlier_success
 from .liveness import (
     BEATS_PER_LEASE,
@@ -39,6 +39,7 @@ from .template import TaskResult, fill_in
 
 MAX_TAKEOVERS = 3
 WATCH_SECONDS = 0.2  # interval of the thread that kills agents in time
+SWEEP_SECONDS = 60.0  # between two looks for tasks that have fallen out of the queue
 STOP_SECONDS = 60.0  # for agents that were asked to stop
 DATABASE_POOL_SIZE = 4
 LogFunction = Callable[[str], None]
@@ -58,6 +59,7 @@ class Worker:
     ) -> None:
         self.store = FleetStore(ledger, is_patient=True)
         self.queue = TaskQueue(self.store)
+        self._pulse = FleetStore(ledger)  # a connection that no task delays
         default = SERVER_LEASE_SECONDS if self.store.is_server else FILE_LEASE_SECONDS
         self.id = f"{node()[:40]}-{new_run_id()}"
         self._ledger = ledger
@@ -192,6 +194,7 @@ class Worker:
             except LedgerError:
                 pass  # others find the lease expired
         self._lock.release()
+        self._pulse.close()
         self.queue.close()
         self.store.close()
 
@@ -200,21 +203,25 @@ class Worker:
     def _keep_alive(self) -> None:
         """Thread: renew the lease, queue what is ready, take over from dead workers."""
         interval = self._lease / BEATS_PER_LEASE
+        swept_at = 0.0
         while not self._closed.wait(interval * random.uniform(0.8, 1.0)):  # noqa: S311  # jitter
             try:
                 self._lock.acquire()
-                is_known = self.store.beat(self.id, self._state)
+                is_known = self._pulse.beat(self.id, self._state)
                 if self._is_fenced:
                     self._rejoin()
                 elif not is_known:  # taken over while it was cut off
                     self._fence("taken over by another worker")
                     continue
                 self._renewed_at = boot_seconds()
-                for worker in self.store.workers(only_expired=True):
+                for worker in self._pulse.workers(only_expired=True):
                     if worker.id != self.id and self._lock.is_free(worker.id):
                         self._take_over(worker)
                 self._stop_cancelled()
                 self.queue.release()
+                if boot_seconds() - swept_at > SWEEP_SECONDS:
+                    swept_at = boot_seconds()
+                    self.queue.requeue_lost()
             except Exception as error:  # the fleet's database is away: the watch decides
                 self._log(f"fleet: {' '.join(str(error).split())}; trying again")
 
@@ -227,8 +234,8 @@ class Worker:
                 self._log(f"fleet: {error}")
 
     def _watch(self) -> None:
-        """Thread: kill the agents before the lease expires."""
-        while not self._closed.wait(WATCH_SECONDS):
+        """Thread: kill the agents before the lease expires. The lock of a file cannot be lost."""
+        while self.store.is_server and not self._closed.wait(WATCH_SECONDS):
             silence = boot_seconds() - self._renewed_at
             if not self._is_fenced and silence > self._lease * FENCE_FRACTION:
                 self._fence(f"no contact with the fleet for {silence:.0f} s")
@@ -251,8 +258,9 @@ class Worker:
 
     def _rejoin(self) -> None:
         """Back in contact: give up what is not done, and start again."""
-        if self.active_count:
-            return  # agents are being killed
+        with self._guard:
+            if self._executions:
+                return  # agents are being killed
         self._requeue(self.id)
         self.store.register_worker(self._row())
         self._is_fenced = False
@@ -267,7 +275,7 @@ class Worker:
         self.store.remove_worker(worker.id)
 
     def _requeue(self, worker: str) -> None:
-        """Each step can be repeated: whoever does this may die as well."""
+        """Each step can be repeated: this worker may die as well."""
         claimed = self.queue.claimed_by(worker)
         self.store.take_from(worker, claimed, MAX_TAKEOVERS)
         self.queue.cancel(claimed)
@@ -343,7 +351,10 @@ class Worker:
     def _wait_for_admission(self, task: TaskRow, spec: TaskSpec) -> Admission | None:
         """The answer, after all waits; None if the worker stops meanwhile."""
         own = spec.options.get("max_cost")
-        while not (self._stopping.is_set() or self._is_fenced):
+        while not self._stopping.is_set():
+            if self._is_fenced:  # the takeover, perhaps by this worker, queues it again
+                self._stopping.wait(LIMIT_POLL_SECONDS)
+                continue
             admission = admit(self.store, task, self.id, self._host, own)
             if admission.action != "wait":
                 return admission
