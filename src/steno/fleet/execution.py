@@ -19,6 +19,7 @@ from ..errors import StenoError
 from ..event import NANO_PER_USD, Event
 from ..ledger.discovery import transcript_folders
 from ..ledger.queries.runs import load_report
+from ..ledger.run_record import finish_lost_task
 from ..ledger.store import open_ledger
 from ..report import Report, TaskReport
 from ..runner.attempt import AgentRun
@@ -193,6 +194,8 @@ def earlier_success(ledger: str | None, task: TaskRow) -> Outcome | None:
         for (run,) in store.query(sql, (task.id,)):
             report = load_report(store, run)
             if report is not None:
+                with store.transaction():
+                    finish_lost_task(store, task.id, report.verdict)
                 return _outcome(report, task.cwd)
     finally:
         store.close()

@@ -13,7 +13,7 @@ from ..config.files import new_run_id
 from ..errors import LedgerError, StenoError
 from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
-from ..runner.run_registry import host_id, recover_runs
+from ..runner.run_registry import host_id, lost_runs, recover_runs
 from .admission import LIMIT_POLL_SECONDS, Admission, admit, can_continue
 from .execution import Callbacks, Execution, Outcome, earlier_success
 from .liveness import (
@@ -88,7 +88,7 @@ class Worker:
         self._lock.acquire()
         self.store.register_worker(self._row())
         self._launch()
-        for target in (self._keep_alive, self._watch, self._write_notes):
+        for target in (self._keep_alive, self._keep_house, self._watch, self._write_notes):
             thread = threading.Thread(target=target, name=f"steno {target.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -187,6 +187,8 @@ class Worker:
         for thread in self._threads:
             thread.join(WATCH_SECONDS * 5)
         import_dbos().DBOS.destroy(destroy_registry=True)
+        if lost_runs():
+            self._recover_runs()
         if not self.active_count:
             try:
                 self.queue.release()
@@ -201,29 +203,44 @@ class Worker:
     # -- liveness --------------------------------------------------------------------------------
 
     def _keep_alive(self) -> None:
-        """Thread: renew the lease, queue what is ready, take over from dead workers."""
-        interval = self._lease / BEATS_PER_LEASE
-        swept_at = 0.0
-        while not self._closed.wait(interval * random.uniform(0.8, 1.0)):  # noqa: S311  # jitter
+        """Thread: renew the lease. Nothing here waits for a task."""
+        while self._wait_for_beat():
             try:
                 self._lock.acquire()
                 is_known = self._pulse.beat(self.id, self._state)
                 if self._is_fenced:
                     self._rejoin()
-                elif not is_known:  # taken over while it was cut off
+                elif not is_known:
                     self._fence("taken over by another worker")
-                    continue
-                self._renewed_at = boot_seconds()
-                for worker in self._pulse.workers(only_expired=True):
+                else:
+                    self._renewed_at = boot_seconds()
+            except Exception as error:  # the fleet's database is away: the watch decides
+                self._log(f"fleet: {' '.join(str(error).split())}; trying again")
+
+    def _wait_for_beat(self) -> bool:
+        """Wait for a part of the lease; False if the worker is closed."""
+        seconds = self._lease / BEATS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311  # jitter
+        return not self._closed.wait(seconds)
+
+    def _keep_house(self) -> None:
+        """Thread: take over from dead workers, queue what is ready, record lost runs."""
+        swept_at = 0.0
+        while self._wait_for_beat():
+            if self._is_fenced:
+                continue
+            try:
+                for worker in self.store.workers(only_expired=True):
                     if worker.id != self.id and self._lock.is_free(worker.id):
                         self._take_over(worker)
                 self._stop_cancelled()
                 self.queue.release()
+                if lost_runs():  # dead, or not written because the ledger was away
+                    self._recover_runs()
                 if boot_seconds() - swept_at > SWEEP_SECONDS:
                     swept_at = boot_seconds()
                     self.queue.requeue_lost()
-            except Exception as error:  # the fleet's database is away: the watch decides
-                self._log(f"fleet: {' '.join(str(error).split())}; trying again")
+            except Exception as error:  # tried again with the next beat
+                self._log(f"fleet: {' '.join(str(error).split())}")
 
     def _write_notes(self) -> None:
         """Thread: write what the agents' thread must not wait for."""
@@ -263,6 +280,7 @@ class Worker:
                 return  # agents are being killed
         self._requeue(self.id)
         self.store.register_worker(self._row())
+        self._renewed_at = boot_seconds()
         self._is_fenced = False
         self._log("back in contact with the fleet")
 
@@ -290,7 +308,7 @@ class Worker:
             finally:
                 store.close()
         except StenoError as error:
-            self._log(f"runs of the dead worker were not recorded: {error}")
+            self._log(f"lost runs were not recorded: {error}")
 
     # -- tasks -----------------------------------------------------------------------------------
 
