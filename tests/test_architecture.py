@@ -42,7 +42,11 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "event", "report", "codec", "config", "private_files", "agents", "analysis"),
         *("recording", "workspace", "runner"),
     },
-    "views": {"event", "report", "codec", "analysis", "workspace", "ledger", "checks"},
+    "fleet": {
+        *("errors", "event", "report", "codec", "private_files", "config", "agents", "workspace"),
+        *("ledger", "runner", "checks"),
+    },
+    "views": {"event", "report", "codec", "analysis", "workspace", "ledger", "checks", "fleet"},
     "export": {
         *("errors", "event", "report", "codec", "agents", "analysis", "recording", "workspace"),
         *("ledger", "views", "checks"),
@@ -62,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         *("", "errors", "event", "report", "codec", "config", "pricing", "agents", "analysis"),
         *("private_files", "recording", "workspace", "sync", "ledger", "runner", "api", "views"),
-        *("export", "web", "tui", "checks", "team"),
+        *("export", "web", "tui", "checks", "team", "fleet"),
     },
     "__init__": {"errors", "event", "report", "codec", "recording", "ledger", "api"},
     "__main__": {"cli"},

@@ -20,10 +20,13 @@ GROUPS = {
         "top": "show active and recent runs, limits and budgets full-screen",
         "logs": "print the log of a run, or follow it",
         "send": "send a message to an active run",
-        "team": "agents side by side: messages, file claims, roster, permission requests",
-        "mcp": "serve run status, messages, claims and search to an agent (MCP)",
         "stop": "stop an active run",
         "replay": "print a recorded run again, with its timing and exit code",
+    },
+    "Fleet": {
+        "fleet": "run many tasks: batches, workers, results",
+        "team": "agents side by side: messages, file claims, roster, permission requests",
+        "mcp": "serve run status, messages, claims and search to an agent (MCP)",
     },
     "Inspect": {
         "show": "show the report of a recording, run or session",
@@ -77,12 +80,26 @@ TEAM_COMMANDS = {
     "requests": "list permission requests of agents",
     "approve": "permit or deny a requested call",
 }
+FLEET_COMMANDS = {
+    "batch": "run the tasks of a file",
+    "spawn": "queue one task",
+    "worker": "run queued tasks until stopped",
+    "status": "show batches, workers and pauses",
+    "wait": "wait for tasks",
+    "collect": "print the results of tasks as JSON lines",
+    "output": "print the answer of a task",
+    "pipe": "queue a task with the results of others in its prompt",
+    "cancel": "cancel tasks",
+    "retry": "start tasks again that failed",
+}
 # Commands with commands of their own.
-SUBCOMMANDS = {"ledger": LEDGER_COMMANDS, "team": TEAM_COMMANDS}
+SUBCOMMANDS = {"ledger": LEDGER_COMMANDS, "fleet": FLEET_COMMANDS, "team": TEAM_COMMANDS}
 # Commands handled by the dispatcher itself, without a module of their own.
 BUILT_IN_COMMANDS = ("help", "version")
 # Commands that start other programs, and so need SIGCHLD at its default.
-SPAWNING_COMMANDS = ("run", "repeat", "watch", "logs", "sync", "diff", "doctor", "demo", "show")
+SPAWNING_COMMANDS = (
+    *("run", "repeat", "watch", "logs", "sync", "diff", "doctor", "demo", "show", "fleet"),
+)
 # Commands that load neither msgspec nor argparse: they run often.
 LIGHT_COMMANDS = ("statusline",)
 HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]

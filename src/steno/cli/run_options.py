@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def _build_parser() -> CommandParser:
     for form, text in help_texts.items():
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
     add_output_options(parser, to_stdout=False)
-    _add_settings(parser)
+    add_settings(parser)
     add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")
     group.add_argument(
@@ -128,9 +129,12 @@ def _build_parser() -> CommandParser:
     return parser
 
 
-def _add_settings(parser: CommandParser) -> None:
+def add_settings(parser: CommandParser, without: Collection[str] = ()) -> None:
+    """Options for all settings, except those named in `without`."""
     groups: dict[str, Any] = {}
     for setting in SETTINGS:
+        if setting.name in without:
+            continue
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
         action: dict[str, Any] = {"action": "append"} if setting.is_repeatable else {}

@@ -106,10 +106,11 @@ def read_settings_file(path: Path) -> SettingsFile:
     try:
         return SettingsFile(path, text, tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise StenoError(_toml_error_message(path, data, str(error))) from None
+        raise StenoError(toml_error_message(path, data, str(error))) from None
 
 
-def _toml_error_message(path: Path, data: bytes, message: str) -> str:
+def toml_error_message(path: Path, data: bytes, message: str) -> str:
+    """The parser's message, with the location of the mistake in front."""
     match = _ERROR_POSITION.search(message)
     has_position = match is not None and match[1]
     position = f"{match[1]}:{match[2]}" if match and has_position else _end_position(data)

@@ -335,9 +335,11 @@ def _upsert_run_row(store: Store, values: dict[str, Any], has_session: bool) -> 
 def insert_task(
     store: Store, *, id_: str, agent: str, project: str | None, prompt: str, started_at: int
 ) -> None:
+    """Write the row of a task that starts; one that was begun before is continued."""
     store.execute(
         "INSERT INTO tasks (id, agent, project, prompt, started_at, attempts) "
-        "VALUES (?, ?, ?, ?, ?, 0)",
+        "VALUES (?, ?, ?, ?, ?, 0) "
+        "ON CONFLICT (id) DO UPDATE SET verdict = NULL, ended_at = NULL",
         (id_, agent, project, prompt, started_at),
     )
 

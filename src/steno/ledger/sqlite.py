@@ -41,7 +41,7 @@ _SQL_TYPES = {
     "<descending>": "DESC",  # NULL comes last
     "<;>": ";",
 }
-LEDGER_TABLES = {"migrations", "sources", "sessions", "runs", "requests", "spend"}
+LEDGER_TABLES = frozenset({"migrations", "sources", "sessions", "runs", "requests", "spend"})
 NOT_A_LEDGER = "not a ledger; use another file with --ledger"
 _RESTORE = (
     "restore it from recordings and transcripts: "
@@ -63,7 +63,13 @@ _ERROR_HINTS = {
 class SQLiteStore(Store):
     kind = "sqlite"
 
-    def __init__(self, path: str, read_only: bool = False, locks: LockPolicy | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        read_only: bool = False,
+        locks: LockPolicy | None = None,
+        required_tables: frozenset[str] = LEDGER_TABLES,
+    ) -> None:
         self.name = path
         self.locks = locks or LockPolicy()
         file = Path(path)
@@ -74,7 +80,7 @@ class SQLiteStore(Store):
                 # Readable by its owner only: it contains what agents did.
                 create_private_folder(file.parent)
                 os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-            self._connection = self._retry(lambda: _connect(path, read_only))
+            self._connection = self._retry(lambda: _connect(path, read_only, required_tables))
         except (OSError, sqlite3.Error) as error:
             raise _to_ledger_error(path, error) from None
         if path != IN_MEMORY and not read_only:
@@ -222,7 +228,7 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders(len(columns))})"
 
 
-def _connect(path: str, read_only: bool) -> sqlite3.Connection:
+def _connect(path: str, read_only: bool, required_tables: frozenset[str]) -> sqlite3.Connection:
     """Connect to a ledger or a new file; a database of another program is left alone."""
     connection = _open_connection(_read_only_uri(path) if read_only else path, uri=read_only)
     try:
@@ -234,7 +240,7 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
             connection.close()
             connection = _open_connection(f"{_read_only_uri(path)}&immutable=1", uri=True)
             names = _list_tables(connection)
-        if names and not names >= LEDGER_TABLES:
+        if names and not names >= required_tables:
             raise LedgerError(f"{path}: {NOT_A_LEDGER}")
     except BaseException:
         connection.close()

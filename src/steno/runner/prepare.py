@@ -60,8 +60,8 @@ def check_worktree_name(name: str) -> None:
         )
 
 
-def ensure_worktree(cwd: str, name: str) -> Worktree:
-    """The worktree of that name for the repository of `cwd`, created if it doesn't exist."""
+def ensure_worktree(cwd: str, name: str, commit: str | None = None) -> Worktree:
+    """The worktree of that name for the repository of `cwd`, created at `commit` or HEAD."""
     with open_repository(cwd) as repository:
         if repository is None:
             raise StenoError(f"--worktree: {cwd}: not a git repository, or not yours")
@@ -69,7 +69,7 @@ def ensure_worktree(cwd: str, name: str) -> Worktree:
         is_new = not (path / ".git").exists()
         if is_new:
             try:
-                add_worktree(repository, path, f"steno/{name}")
+                add_worktree(repository, path, f"steno/{name}", commit or "HEAD")
             except (GitError, OSError) as error:
                 raise StenoError(f"--worktree: {cwd}: {error}") from None
         inner = path / path_in_repository(cwd)

@@ -65,11 +65,12 @@ def snapshot(cwd: str, seconds: float = DEFAULT_TIMEOUT_SECONDS) -> str | None:
     return None
 
 
-def add_worktree(repository: Repository, path: Path, branch: str) -> None:
-    """Create a worktree of HEAD with the files as git stores them: no filter or hook runs."""
+def add_worktree(repository: Repository, path: Path, branch: str, commit: str = "HEAD") -> None:
+    """Create a worktree of a commit with the files as git stores them: no filter or hook runs."""
     ref = f"refs/heads/{branch}"
     if not repository.succeeds("show-ref", "--verify", "--quiet", ref):
-        repository.output("update-ref", ref, "HEAD^{commit}")
+        id_ = repository.text("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
+        repository.output("update-ref", ref, id_)
     with repository.shared_worktrees(path):
         repository.output("worktree", "add", "--quiet", "--no-checkout", str(path), branch)
     with open_repository(str(path)) as worktree:

@@ -65,6 +65,7 @@ GIT_ENV = {
     "GIT_PAGER": "cat",
 }
 
+REMOTE_PROTOCOLS = "https:http:ssh:git:file"  # not ext, which runs a command
 Config = dict[str, list[str]]  # the values of each setting, the one that counts last
 
 
@@ -265,6 +266,27 @@ def open_repository(cwd: str, seconds: float | None = None) -> Iterator[Reposito
     with temporary_folder() as folder:
         repository = Repository(*found, Path(folder), deadline)
         yield repository if repository.prepare() else None
+
+
+def clone_repository(url: str, folder: Path, seconds: float) -> None:
+    """Clone a repository without checking anything out. GitError if that fails."""
+    _run_remote(("clone", "--quiet", "--no-checkout", "--", url, str(folder)), seconds)
+
+
+def fetch_repository(folder: Path, seconds: float) -> None:
+    """Get what is new at the origin of a clone. GitError if that fails."""
+    _run_remote(("-C", str(folder), "fetch", "--quiet", "origin"), seconds)
+
+
+def _run_remote(command: tuple[str, ...], seconds: float) -> None:
+    """Run git with the user's own settings, which may be needed to sign in; it never asks."""
+    env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": REMOTE_PROTOCOLS}
+    process = RunOnce(
+        argv=(find_git() or NOT_FOUND, *command), cwd="/", extra_env=env, timeout=seconds
+    )
+    code, _, stderr = process.run()
+    if code != 0:
+        raise GitError(command[0], code, stderr)
 
 
 def path_in_repository(cwd: str) -> str:

@@ -1,0 +1,372 @@
+"""`steno fleet status`, `wait`, `collect`, `output`, `cancel` and `retry`."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import StenoError
+from ..event import NANO_PER_USD
+from ..fleet.board import find_batch, fleet_status, select_tasks
+from ..fleet.store import RETRYABLE_STATES, BatchRow, FleetStore, TaskRow, fleet_exists, open_fleet
+from ..views.fleet import render_status, render_tasks
+from .commands import EXIT_FAILED
+from .options import CommandParser
+from .terminal import detect_style, print_error, print_json, print_lines, print_text, write_bytes
+
+EXIT_TIMEOUT = 124  # as timeout(1)
+WAIT_POLL_SECONDS = 0.25
+MAX_SECONDS = 365 * 86_400
+
+
+# -- selection -----------------------------------------------------------------------------------
+
+
+def add_selection(parser: CommandParser) -> None:
+    """TASK... and --tag."""
+    parser.add_argument(
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="id of a task (its start is enough), its name, BATCH/NAME, or a whole batch",
+    )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="tasks with this label; K alone: with any value (repeatable)",
+    )
+
+
+def selected(
+    store: FleetStore, options: argparse.Namespace, parser: CommandParser
+) -> list[TaskRow]:
+    """The chosen tasks. Wrong use if none was named."""
+    if not options.tasks and not options.tag:
+        parser.error("name a task or batch, or give --tag K=V")
+    tasks = select_tasks(store, options.tasks, options.tag)
+    if not tasks:
+        raise StenoError(f"no task with the label {', '.join(options.tag)}")
+    return tasks
+
+
+def require_fleet(ledger: str | None) -> None:
+    if not fleet_exists(ledger):
+        raise StenoError("no tasks yet; start some: steno fleet batch TASKS.jsonl")
+
+
+def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
+    """A task for --json."""
+    return {
+        "id": task.id,
+        "batch": task.batch,
+        "name": task.name,
+        "agent": task.agent,
+        "model": task.model,
+        "state": task.state,
+        "verdict": task.verdict,
+        "error": task.error,
+        "run_id": task.run,
+        "session_id": task.session,
+        "cwd": task.cwd,
+        "host": task.host,
+        "worker": task.worker,
+        "takeovers": task.takeovers,
+        "cost_usd": None if task.cost_nano is None else task.cost_nano / NANO_PER_USD,
+        "tokens": task.tokens,
+        "started_at": task.started_at,
+        "ended_at": task.ended_at,
+        **more,
+    }
+
+
+def print_tasks(form: str | None, tasks: list[TaskRow]) -> None:
+    if form == "json":
+        rows = [task_json(task) for task in tasks]
+        print_json(msgspec.json.encode({"rows": rows, "total": len(rows)}))
+    else:
+        print_lines(render_tasks(detect_style(), tasks))
+
+
+# -- status --------------------------------------------------------------------------------------
+
+STATUS_EXAMPLES = """examples:
+  steno fleet status                 batches that are not finished, else the newest
+  steno fleet status tasks --tasks   the tasks of one batch
+  steno fleet status --all --json
+"""
+
+
+def run_status(args: list[str]) -> int:
+    """Run `steno fleet status` and return its exit code."""
+    parser = CommandParser("fleet status", "Show batches, workers and pauses.", STATUS_EXAMPLES)
+    parser.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch: name or id")
+    parser.add_argument("--all", action="store_true", help="also batches that are finished")
+    parser.add_argument("--tasks", action="store_true", help="list the tasks of BATCH")
+    parser.add_json()
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    if options.tasks and options.batch is None:
+        parser.error("--tasks needs BATCH")
+    require_fleet(options.ledger)
+    with open_fleet(options.ledger) as store:
+        if options.tasks:
+            print_tasks(options.form, select_tasks(store, [options.batch]))
+            return 0
+        status = fleet_status(store, _shown_batches(store, options))
+    if options.form == "json":
+        print_json(msgspec.json.encode(status))
+    else:
+        print_lines(render_status(detect_style(), status))
+    return 0
+
+
+def _shown_batches(store: FleetStore, options: argparse.Namespace) -> list[BatchRow]:
+    if options.batch is not None:
+        batch = find_batch(store, options.batch)
+        if batch is None:
+            raise StenoError(f"no batch {options.batch!r}; see: steno fleet status --all")
+        return [batch]
+    batches = store.batches()
+    if options.all:
+        return batches
+    sql = "SELECT DISTINCT batch FROM fleet_tasks WHERE state IN ('held', 'waiting', 'running')"
+    unfinished = {row[0] for row in store.query(sql)}
+    return [batch for batch in batches if batch.id in unfinished] or batches[:1]
+
+
+# -- wait ----------------------------------------------------------------------------------------
+
+WAIT_EXAMPLES = """examples:
+  steno fleet wait tasks                       wait for a batch
+  steno fleet wait 3f9a21c0 --timeout 10m
+  steno fleet wait --tag release=2.0 --any     until the first of them has ended
+
+Exit codes: 0 all have succeeded, 1 one has failed, 124 time limit reached.
+"""
+
+
+def run_wait(args: list[str]) -> int:
+    """Run `steno fleet wait` and return its exit code."""
+    parser = CommandParser("fleet wait", "Wait until tasks have ended.", WAIT_EXAMPLES)
+    add_selection(parser)
+    parser.add_argument("--any", action="store_true", help="wait for the first one only")
+    parser.add_argument(
+        "--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 90, 10m, 2h"
+    )
+    parser.add_json("print the tasks as one JSON object")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    require_fleet(options.ledger)
+    with open_fleet(options.ledger) as store:
+        tasks = selected(store, options, parser)
+        tasks = _wait_for(store, [task.id for task in tasks], options.any, options.timeout)
+    ended = [task for task in tasks if task.is_final]
+    if options.form == "json":
+        print_tasks("json", tasks)
+    if len(ended) < (1 if options.any else len(tasks)):
+        print_error(f"{len(tasks) - len(ended)} of {len(tasks)} tasks have not ended")
+        return EXIT_TIMEOUT
+    failed = [task for task in ended if task.state != "done"]
+    for task in failed[:10]:
+        print_error(f"{task.name} ({task.id[:12]}): {task.state}: {task.error or task.verdict}")
+    return EXIT_FAILED if failed else 0
+
+
+def parse_seconds(text: str) -> float:
+    """An argparse type: 90, 10m, 1h30m."""
+    from ..config.values import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as expected:
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}") from None
+    return MAX_SECONDS if seconds is None else seconds
+
+
+def _wait_for(
+    store: FleetStore, ids: list[str], only_first: bool, timeout: float | None
+) -> list[TaskRow]:
+    give_up_at = time.monotonic() + (MAX_SECONDS if timeout is None else timeout)
+    while True:
+        tasks = store.get_tasks(ids)
+        ended = sum(task.is_final for task in tasks)
+        if ended == len(tasks) or (only_first and ended) or time.monotonic() >= give_up_at:
+            return tasks
+        time.sleep(min(WAIT_POLL_SECONDS, max(0.0, give_up_at - time.monotonic())))
+
+
+# -- results -------------------------------------------------------------------------------------
+
+COLLECT_EXAMPLES = """examples:
+  steno fleet collect tasks > results.jsonl
+  steno fleet collect tasks --failed | jq -r '.name + ": " + .error'
+  steno fleet collect --tag release=2.0 --output results/    one file per answer
+
+Each line is one task: id, name, state, verdict, text, run_id, cost_usd, ...
+"""
+
+
+def run_collect(args: list[str]) -> int:
+    """Run `steno fleet collect` and return its exit code."""
+    parser = CommandParser(
+        "fleet collect", "Print the results of tasks as JSON lines.", COLLECT_EXAMPLES
+    )
+    add_selection(parser)
+    parser.add_argument("--failed", action="store_true", help="only tasks that did not succeed")
+    parser.add_argument("--output", metavar="FOLDER", help="write each answer to FOLDER/NAME.txt")
+    parser.add_json("print JSON lines (default)")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    require_fleet(options.ledger)
+    with open_fleet(options.ledger) as store:
+        tasks = [task for task in selected(store, options, parser) if task.is_final]
+        if options.failed:
+            tasks = [task for task in tasks if task.state != "done"]
+        for task in tasks:
+            text = store.result_text(task.id)
+            if options.output is not None:
+                _write_result(Path(options.output), task, text)
+            else:
+                write_bytes(msgspec.json.encode(task_json(task, text=text)) + b"\n")
+    return 0
+
+
+def _write_result(folder: Path, task: TaskRow, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{task.name}.txt").write_text(text, "utf-8")
+
+
+OUTPUT_EXAMPLES = """examples:
+  steno fleet output 3f9a21c0
+  steno fleet output tasks/summary
+"""
+
+
+def run_output(args: list[str]) -> int:
+    """Run `steno fleet output` and return its exit code."""
+    parser = CommandParser("fleet output", "Print the answer of a task.", OUTPUT_EXAMPLES)
+    parser.add_argument("task", metavar="TASK", help="id (its start is enough), name or BATCH/NAME")
+    parser.add_json("print the task and its answer as one JSON object")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    require_fleet(options.ledger)
+    with open_fleet(options.ledger) as store:
+        tasks = select_tasks(store, [options.task])
+        if len(tasks) > 1:
+            raise StenoError(f"{options.task}: {len(tasks)} tasks; see: steno fleet collect")
+        text = store.result_text(tasks[0].id)
+    task = tasks[0]
+    if options.form == "json":
+        print_json(msgspec.json.encode(task_json(task, text=text)))
+        return 0
+    if not task.is_final:
+        raise StenoError(f"{options.task}: {task.state}; wait for it: steno fleet wait {task.id}")
+    print_text(text)
+    if task.state != "done":
+        print_error(f"{task.name}: {task.state}: {task.error or task.verdict}")
+    return 0 if task.state == "done" else EXIT_FAILED
+
+
+# -- cancel and retry ----------------------------------------------------------------------------
+
+CANCEL_EXAMPLES = """examples:
+  steno fleet cancel 3f9a21c0
+  steno fleet cancel --tag release=2.0
+
+Running agents are stopped by their workers within seconds; what they did so far is in the ledger.
+"""
+
+
+def run_cancel(args: list[str]) -> int:
+    """Run `steno fleet cancel` and return its exit code."""
+    parser = CommandParser("fleet cancel", "Cancel tasks that have not ended.", CANCEL_EXAMPLES)
+    add_selection(parser)
+    parser.add_json("print the tasks as one JSON object")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    require_fleet(options.ledger)
+    from ..fleet.queue import TaskQueue
+
+    with open_fleet(options.ledger) as store:
+        tasks = [task for task in selected(store, options, parser) if not task.is_final]
+        ids = [task.id for task in tasks]
+        store.cancel(ids)
+        for batch in {task.batch for task in tasks}:
+            store.mark_ready(batch)
+        queue = TaskQueue(store)
+        try:
+            # Those that run are stopped by their worker, which then ends the workflow.
+            queue.cancel([task.workflow for task in tasks if task.state == "waiting"])
+        finally:
+            queue.close()
+        _print_changed(options.form, store.get_tasks(ids), "cancelled")
+    return 0
+
+
+RETRY_EXAMPLES = """examples:
+  steno fleet retry tasks --failed    all tasks of a batch that did not succeed
+  steno fleet retry 3f9a21c0
+  steno fleet retry --tag release=2.0 --failed
+
+Starts tasks again that failed or were blocked, cancelled or parked. Tasks that have succeeded are
+left alone. A worker runs them: steno fleet worker, or the same `steno fleet batch` again.
+"""
+
+
+def run_retry(args: list[str]) -> int:
+    """Run `steno fleet retry` and return its exit code."""
+    parser = CommandParser("fleet retry", "Start tasks again that failed.", RETRY_EXAMPLES)
+    add_selection(parser)
+    parser.add_argument(
+        "--failed", action="store_true", help="all of them that did not succeed (default)"
+    )
+    parser.add_argument(
+        "--verdict",
+        action="append",
+        default=[],
+        metavar="VERDICT",
+        help="only tasks with this verdict, and those that depend on them (repeatable)",
+    )
+    parser.add_json("print the tasks as one JSON object")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    require_fleet(options.ledger)
+    from ..fleet.queue import TaskQueue
+
+    with open_fleet(options.ledger) as store:
+        tasks = [
+            task
+            for task in selected(store, options, parser)
+            if task.state in RETRYABLE_STATES
+            and (not options.verdict or task.verdict is None or task.verdict in options.verdict)
+        ]
+        queue = TaskQueue(store)
+        try:
+            tasks = restart_tasks(store, queue, tasks)
+        finally:
+            queue.close()
+        _print_changed(options.form, tasks, "queued again")
+    return 0
+
+
+def restart_tasks(store: FleetStore, queue: Any, tasks: list[TaskRow]) -> list[TaskRow]:
+    """Queue ended tasks again, as far as what they depend on allows."""
+    restarted = store.requeue([task.id for task in tasks])
+    for id_ in {task.batch for task in tasks}:
+        batch = store.get_batch(id_)
+        if batch is not None:
+            queue.open_batch(batch)
+        store.mark_ready(id_)
+        queue.release(id_)
+    return restarted
+
+
+def _print_changed(form: str | None, tasks: list[TaskRow], word: str) -> None:
+    if form == "json":
+        print_tasks("json", tasks)
+    else:
+        print_lines([f"{len(tasks)} tasks {word}"])

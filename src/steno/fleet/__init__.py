@@ -1,0 +1,1 @@
+"""Many tasks at once: task files, a durable queue (DBOS), workers, and what they report."""

@@ -1,0 +1,241 @@
+"""One task on this machine: prepare, run with the runner, and tell what came of it.
+
+The runs are ordinary runs in the ledger, with the labels `fleet.batch` and `fleet.task`.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..agents import REPLAY_AGENT_NAME, get_agent
+from ..codec.redact import redact
+from ..errors import StenoError
+from ..event import NANO_PER_USD, Event
+from ..ledger.discovery import transcript_folders
+from ..ledger.queries.runs import load_report
+from ..ledger.run_record import finish_lost_task
+from ..ledger.store import open_ledger
+from ..report import Report, TaskReport
+from ..runner.attempt import AgentRun
+from ..runner.prepare import PreparedTask, prepare_task
+from ..runner.task_runner import TaskRunner, TaskThread
+from .checkout import ensure_checkout
+from .spec import TaskSpec
+from .store import TaskRow
+
+MAX_TEXT_CHARS = 1_000_000  # of a result that is passed on
+RESUME_PROMPT = (
+    "The run that worked on this task was cut off. Check what is done already, then finish it.\n\n"
+    "{prompt}"
+)
+BATCH_TAG = "fleet.batch"
+TASK_TAG = "fleet.task"
+
+
+class Outcome(Struct, kw_only=True):
+    """What came of one execution."""
+
+    verdict: str
+    ok: bool
+    error: str | None = None
+    text: str = ""
+    run: str | None = None
+    session: str | None = None
+    cwd: str | None = None
+    cost_nano: int | None = None
+    tokens: int | None = None
+
+
+class Callbacks(Struct):
+    """What the worker wants to know while a task runs; called in other threads."""
+
+    on_session: Callable[[str, str], None]  # session and folder
+    on_limit: Callable[[str, float], None]  # agent, and the time of the reset
+
+
+class Execution:
+    """Runs one task. `stop` and `kill` may be called by any thread."""
+
+    def __init__(self, ledger: str | None, batch: str, task: TaskRow, callbacks: Callbacks) -> None:
+        self._ledger = ledger
+        self._batch = batch
+        self._task = task
+        self._callbacks = callbacks
+        self._lock = threading.Lock()
+        self._runner: TaskRunner | None = None
+        self._stops = 0
+        self._session: str | None = None
+        self._limited_until = 0.0
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stops > 0
+
+    def stop(self) -> None:
+        """Stop the agent; the second call kills it."""
+        with self._lock:
+            self._stops += 1
+            if self._runner is not None:
+                self._runner.interrupt()
+
+    def kill(self) -> None:
+        self.stop()
+        self.stop()
+
+    def run(self, spec: TaskSpec, prompt: str, max_cost: float | None) -> Outcome:
+        """Run the task to its end. A task that cannot be prepared fails."""
+        try:
+            prepared = self._prepare(spec, prompt, max_cost)
+            monitor = None
+            if spec.policy is not None:
+                from ..checks.monitor import load_monitor
+
+                monitor = load_monitor(spec.policy)
+        except (StenoError, OSError) as error:
+            return Outcome(verdict="invalid_request", ok=False, error=str(error))
+        if prepared.refusal is not None:
+            return _outcome(prepared.refusal, prepared.setup.cwd)
+        ended = threading.Event()
+        try:
+            with self._lock:
+                self._runner = TaskThread.start(prepared.setup, ended.set, self._on_events)
+                task = self._runner.task
+                if monitor is not None:
+                    task.sinks.append(monitor.on_events)
+                task.watchers.append(self._on_changed)
+                for _ in range(self._stops):
+                    self._runner.interrupt()
+            ended.wait()
+        except StenoError as error:  # too many open files
+            return Outcome(verdict="subprocess", ok=False, error=str(error))
+        report = self._runner.task.report
+        if report is None:
+            error_text = str(self._runner.error or "no report")
+            return Outcome(verdict="subprocess", ok=False, error=error_text)
+        outcome = _outcome(report, prepared.setup.cwd)
+        if monitor is not None:
+            _apply_policy(outcome, report, monitor.finish(report))
+        return outcome
+
+    # -- preparation -----------------------------------------------------------------------------
+
+    def _prepare(self, spec: TaskSpec, prompt: str, max_cost: float | None) -> PreparedTask:
+        options: dict[str, Any] = {
+            **spec.options,
+            "ledger": self._ledger,
+            "cwd": spec.cwd,
+            "name": spec.name,
+            "tag": {**spec.tags, BATCH_TAG: self._batch, TASK_TAG: self._task.id},
+        }
+        worktree = f"{spec.name}-{self._task.id[:8]}" if spec.worktree is True else spec.worktree
+        if spec.repository is not None:
+            options["cwd"] = ensure_checkout(
+                spec.repository, spec.commit, worktree or f"{spec.name}-{self._task.id[:8]}"
+            )
+        elif worktree:
+            options["worktree"] = worktree
+        if max_cost is not None:
+            own = options.get("max_cost")
+            options["max_cost"] = max_cost if own is None else min(own, max_cost)
+        prompt = self._choose_session(options, prompt)
+        options = {name: value for name, value in options.items() if value is not None}
+        prepared = prepare_task(prompt, options)
+        # The task keeps its id in the ledger, however often it is started again.
+        setup = msgspec.structs.replace(prepared.setup, task_id=self._task.id)
+        return msgspec.structs.replace(prepared, setup=setup)
+
+    def _choose_session(self, options: dict[str, Any], prompt: str) -> str:
+        """Resume the session of a run that was cut off, if its files are here; else a new one."""
+        agent = get_agent(options.get("agent") or "claude", (REPLAY_AGENT_NAME,))
+        if agent is None or options.get("agent") == REPLAY_AGENT_NAME:
+            return prompt
+        task = self._task
+        if task.session is not None and has_session_files(agent.name, task.session, task.cwd):
+            options["resume"] = task.session
+            options["cwd"] = task.cwd
+            options.pop("worktree", None)
+            return RESUME_PROMPT.format(prompt=prompt)
+        if "session_id" not in agent.launch.unsupported_options:
+            options["session_id"] = str(uuid.uuid4())
+        return prompt
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    def _on_events(self, run: AgentRun, events: list[Event]) -> None:
+        session = run.accumulator.session
+        if session is not None and session != self._session:
+            self._session = session
+            cwd = self._runner.task.setup.cwd if self._runner is not None else None
+            self._callbacks.on_session(session, cwd or str(Path.cwd()))
+
+    def _on_changed(self) -> None:
+        """A wait that has begun after a rate limit is everybody's."""
+        runner = self._runner
+        if runner is None or runner.task.run is None or runner.task.run.report is None:
+            return
+        until = runner.task.waits_until
+        is_limited = runner.task.run.report.verdict == "rate_limit"
+        if until is not None and is_limited and until != self._limited_until:
+            self._limited_until = until
+            self._callbacks.on_limit(runner.task.agent.name, until)
+
+
+def earlier_success(ledger: str | None, task: TaskRow) -> Outcome | None:
+    """What an earlier run of the task has achieved, if its worker died before it could say so."""
+    store = open_ledger(ledger)
+    try:
+        sql = "SELECT id FROM runs WHERE task = ? AND verdict = 'success' AND ok = 1"
+        for (run,) in store.query(sql, (task.id,)):
+            report = load_report(store, run)
+            if report is not None:
+                with store.transaction():
+                    finish_lost_task(store, task.id, report.verdict)
+                return _outcome(report, task.cwd)
+    finally:
+        store.close()
+    return None
+
+
+def has_session_files(agent: str, session: str, cwd: str | None) -> bool:
+    """Whether the agent's files of a session, and its folder, are on this machine."""
+    if cwd is None or not os.path.isdir(cwd):  # noqa: PTH112  # the text as it is
+        return False
+    return any(
+        session in path.name
+        for name, folder in transcript_folders(os.environ)
+        if name == agent
+        for path in Path(folder).rglob("*.json*")
+    )
+
+
+def _outcome(report: Report, cwd: str | None) -> Outcome:
+    usd = report.cost.usd
+    attempts = report.attempts if isinstance(report, TaskReport) else []
+    return Outcome(
+        verdict=report.verdict,
+        ok=report.ok,
+        error=None if report.ok else redact(report.error or report.hint or report.verdict),
+        text=redact((report.result or report.text)[:MAX_TEXT_CHARS]),
+        run=attempts[-1].run_id if attempts else report.run_id,
+        session=report.session_id,
+        cwd=cwd,
+        cost_nano=None if usd is None else round(usd * NANO_PER_USD),
+        tokens=report.tokens.total,
+    )
+
+
+def _apply_policy(outcome: Outcome, report: TaskReport, findings: Any) -> None:
+    from ..checks.policy import as_warnings
+
+    warnings = as_warnings(findings)
+    if warnings:
+        outcome.ok = False
+        outcome.error = outcome.error or "; ".join(warnings)
+        if outcome.verdict == "success":
+            outcome.verdict = "policy"

@@ -1,0 +1,408 @@
+"""Read a file of tasks: JSONL, CSV or TOML. All of it is checked before anything is queued.
+
+An error names the file, the line and the field, and the nearest known name.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..agents import REPLAY_AGENT_NAME, unknown_agent_message
+from ..config import SETTINGS_BY_NAME, require_known_name
+from ..config.files import toml_error_message
+from ..errors import StenoError
+from ..runner.prepare import check_worktree_name
+from .spec import TaskSpec
+from .template import check_placeholders, fill_in
+
+MAX_FILE_BYTES = 256 << 20
+MAX_SUGGESTED_NAMES = 2000  # compared with a misspelt one
+SECRET_FIELDS = ("env", "backend")  # values that messages don't show
+# Settings that a task cannot have: they belong to the command.
+COMMAND_SETTINGS = ("ledger", "exit_from", "feed", "quiet", "steer", "name", "tag")
+SETTING_FIELDS = tuple(name for name in SETTINGS_BY_NAME if name not in COMMAND_SETTINGS)
+OWN_FIELDS = (
+    "prompt",
+    "prompt_file",
+    "name",
+    "cwd",
+    "repository",
+    "commit",
+    "worktree",
+    "policy",
+    "tags",
+    "depends_on",
+    "vars",
+    "args",
+    "recording",
+    "speed",
+)
+FIELDS = (*OWN_FIELDS, *SETTING_FIELDS)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TOML_TASK = re.compile(r"\s*\[\[\s*task\s*\]\]")
+VARIABLE_PREFIX = "vars."  # of columns of a CSV file
+
+
+class TaskDefaults(Struct, frozen=True, kw_only=True):
+    """What the command line sets for all tasks of a file."""
+
+    cwd: str
+    options: dict[str, Any] = {}
+    worktree: bool = False
+    policy: str | None = None
+    tags: dict[str, str] = {}
+
+
+Table = dict[str, Any]
+
+
+def read_tasks(path: str, data: bytes, defaults: TaskDefaults) -> list[TaskSpec]:
+    """The tasks of a file. StenoError at the first mistake."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise StenoError(f"{path}:{line}: invalid UTF-8") from None
+    readers = {
+        ".jsonl": _read_jsonl,
+        ".ndjson": _read_jsonl,
+        ".csv": _read_csv,
+        ".toml": _read_toml,
+    }
+    suffix = Path(path).suffix.lower()
+    if suffix not in readers and path != "-":
+        raise StenoError(f"{path}: expected a .jsonl, .csv or .toml file")
+    reader = TaskReader(path, defaults)
+    for line, table in readers.get(suffix, _read_jsonl)(path, text):
+        reader.add(line, table)
+    return reader.finish()
+
+
+def task_ids(batch: str, tasks: list[TaskSpec]) -> list[str]:
+    """Ids that depend only on the batch and the tasks: the same file gives the same ids."""
+    seen: dict[str, int] = {}
+    ids = []
+    for task in tasks:
+        count = seen[task.key] = seen.get(task.key, 0) + 1
+        digest = hashlib.sha256(f"{batch} {task.key} {count}".encode())
+        ids.append(digest.hexdigest()[:19])
+    return ids
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+
+def _read_jsonl(path: str, text: str) -> Iterator[tuple[int, Table]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            table = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", None) or "nested too deeply"
+            column = getattr(error, "colno", 1)
+            raise StenoError(f"{path}:{number}:{column}: invalid JSON: {reason}") from None
+        if not isinstance(table, dict):
+            raise StenoError(f"{path}:{number}: expected a JSON object, found {line[:60]!r}")
+        yield number, table
+
+
+def _read_csv(path: str, text: str) -> Iterator[tuple[int, Table]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    csv.field_size_limit(MAX_FILE_BYTES)
+    header: list[str] = []
+    line = 1
+    try:
+        for row in reader:
+            if not header:
+                header = [name.strip() for name in row]
+                _check_header(path, header)
+            elif any(row):
+                if len(row) != len(header):
+                    raise StenoError(
+                        f"{path}:{line}: expected {len(header)} fields, found {len(row)}"
+                    )
+                yield line, _csv_table(header, row)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise StenoError(f"{path}:{reader.line_num}: invalid CSV: {error}") from None
+
+
+def _check_header(path: str, header: list[str]) -> None:
+    for name in header:
+        if not name.startswith(VARIABLE_PREFIX):
+            require_known_name(name, FIELDS, f"{path}:1: unknown column {name!r}")
+        if header.count(name) > 1:
+            raise StenoError(f"{path}:1: column {name!r} appears twice")
+
+
+def _csv_table(header: list[str], row: list[str]) -> Table:
+    """The fields that are not empty; `depends_on` and `args` are separated by spaces."""
+    table: Table = {}
+    for name, value in zip(header, row, strict=True):
+        if name.startswith(VARIABLE_PREFIX):
+            table.setdefault("vars", {})[name.removeprefix(VARIABLE_PREFIX)] = value
+        elif value and name in ("depends_on", "args"):
+            table[name] = value.split()
+        elif value and name == "worktree" and value in ("true", "false"):
+            table[name] = value == "true"
+        elif value:
+            table[name] = value
+    return table
+
+
+def _read_toml(path: str, text: str) -> Iterator[tuple[int, Table]]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise StenoError(toml_error_message(Path(path), text.encode(), str(error))) from None
+    for name in document:
+        require_known_name(name, ("task", "defaults"), f"{path}: unknown table [{name}]")
+    tables = document.get("task", [])
+    defaults = document.get("defaults", {})
+    if not isinstance(tables, list) or not isinstance(defaults, dict):
+        raise StenoError(f"{path}: expected [[task]] tables and one [defaults] table")
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if _TOML_TASK.match(line)]
+    for index, table in enumerate(tables):
+        line = lines[index] if index < len(lines) else 1
+        if not isinstance(table, dict):
+            raise StenoError(f"{path}:{line}: expected a [[task]] table")
+        yield line, {**defaults, **table}
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+class TaskReader:
+    """Checks tasks one by one, and their dependencies at the end."""
+
+    def __init__(self, path: str, defaults: TaskDefaults) -> None:
+        self._path = path
+        self._defaults = defaults
+        self._folder = Path.cwd() if path == "-" else Path(path).absolute().parent
+        self._tasks: dict[str, TaskSpec] = {}
+        self._lines: dict[str, int] = {}
+
+    def add(self, line: int, table: Table) -> None:
+        """Add one task. StenoError if it is invalid."""
+        place = f"{self._path}:{line}"
+        for name in table:
+            require_known_name(name, FIELDS, f"{place}: unknown field {name!r}")
+        table = {name: value for name, value in table.items() if value is not None}
+        name = self._name(place, line, table)
+        variables = _text_table(place, "vars", table.get("vars", {}))
+        needs = _names(place, table.get("depends_on", []))
+        prompt = self._prompt(place, table)
+        try:
+            check_placeholders(prompt, variables, needs)
+        except StenoError as error:
+            raise StenoError(f"{place}: prompt: {error}") from None
+        self._tasks[name] = TaskSpec(
+            prompt=fill_in(prompt, variables),
+            name=name,
+            cwd=self._folder_of(place, "cwd", table.get("cwd"), self._defaults.cwd),
+            repository=self._repository(place, table),
+            commit=_text(place, "commit", table.get("commit")),
+            worktree=self._worktree(place, table),
+            policy=self._policy(place, table),
+            tags={**self._defaults.tags, **_tags(place, table.get("tags", {}))},
+            depends_on=needs,
+            vars=variables,
+            options=self._options(place, table),
+            key=_key({**table, "name": name, "prompt": prompt}),
+        )
+        self._lines[name] = line
+
+    def finish(self) -> list[TaskSpec]:
+        """All tasks, with dependencies that exist and have no cycle."""
+        if not self._tasks:
+            raise StenoError(f"{self._path}: no tasks")
+        for name, task in self._tasks.items():
+            place = f"{self._path}:{self._lines[name]}: depends_on"
+            for need in task.depends_on:
+                if need == name:
+                    raise StenoError(f"{place}: {name!r} depends on itself")
+                if need not in self._tasks:
+                    known = list(self._tasks)[:MAX_SUGGESTED_NAMES]
+                    require_known_name(need, known, f"{place}: no task named {need!r}")
+        self._check_cycles()
+        return list(self._tasks.values())
+
+    def _check_cycles(self) -> None:
+        done: set[str] = set()
+        for start in self._tasks:
+            path: list[str] = []
+            stack = [(start, iter(self._tasks[start].depends_on))]
+            while stack and start not in done:
+                name, needs = stack[-1]
+                if name not in path:
+                    path.append(name)
+                need = next((need for need in needs if need not in done), None)
+                if need is None:
+                    done.add(name)
+                    path.pop()
+                    stack.pop()
+                elif need in path:
+                    cycle = " -> ".join([*path[path.index(need) :], need])
+                    place = f"{self._path}:{self._lines[name]}"
+                    raise StenoError(f"{place}: depends_on: cycle: {cycle}")
+                else:
+                    stack.append((need, iter(self._tasks[need].depends_on)))
+
+    # -- fields ----------------------------------------------------------------------------------
+
+    def _name(self, place: str, line: int, table: Table) -> str:
+        name = table.get("name", f"task-{len(self._tasks) + 1}")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise StenoError(
+                f"{place}: name: expected letters, digits, dots, dashes and underscores, "
+                f"found {name!r}"
+            )
+        if name in self._tasks:
+            raise StenoError(f"{place}: name: {name!r} is used in line {self._lines[name]} too")
+        return name
+
+    def _prompt(self, place: str, table: Table) -> str:
+        if ("prompt" in table) == ("prompt_file" in table):
+            found = "both" if "prompt" in table else "neither"
+            raise StenoError(f"{place}: prompt: give prompt or prompt_file, found {found}")
+        if "prompt" in table:
+            prompt = _text(place, "prompt", table["prompt"]) or ""
+        else:
+            prompt = self._read_prompt(place, _text(place, "prompt_file", table["prompt_file"]))
+        if not prompt.strip():
+            raise StenoError(f"{place}: prompt: empty; give a task to work on")
+        if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+            raise StenoError(f"{place}: prompt: contains unpaired surrogates")
+        return prompt
+
+    def _read_prompt(self, place: str, given: str | None) -> str:
+        path = self._folder / Path(given or "").expanduser()
+        try:
+            return path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError:
+            raise StenoError(f"{place}: prompt_file: {path}: not UTF-8") from None
+        except OSError as error:
+            raise StenoError(f"{place}: prompt_file: {path}: {error.strerror}") from None
+
+    def _folder_of(self, place: str, field: str, given: Any, default: str) -> str:
+        text = _text(place, field, given)
+        if text is None:
+            return default
+        path = os.path.normpath(self._folder / Path(text).expanduser())
+        if not os.path.isdir(path):  # noqa: PTH112  # the text as it is
+            raise StenoError(f"{place}: {field}: folder not found: {path}")
+        return path
+
+    def _repository(self, place: str, table: Table) -> str | None:
+        text = _text(place, "repository", table.get("repository"))
+        if text is None:
+            if "commit" in table:
+                raise StenoError(f"{place}: commit: needs repository")
+            return None
+        if "cwd" in table:
+            raise StenoError(f"{place}: repository: cannot be combined with cwd")
+        if text.startswith("-") or "\n" in text or "::" in text:
+            raise StenoError(f"{place}: repository: expected a path or URL, found {text!r}")
+        is_url = "://" in text or re.match(r"[\w.-]+@[\w.-]+:", text) is not None
+        return text if is_url else self._folder_of(place, "repository", text, "")
+
+    def _worktree(self, place: str, table: Table) -> str | bool:
+        value = table.get("worktree", self._defaults.worktree)
+        if isinstance(value, bool):
+            return value
+        try:
+            check_worktree_name(str(value))
+        except StenoError:
+            raise StenoError(
+                f"{place}: worktree: expected true or a name, found {value!r}"
+            ) from None
+        return str(value)
+
+    def _policy(self, place: str, table: Table) -> str | None:
+        given = _text(place, "policy", table.get("policy"))
+        if given is None:
+            return self._defaults.policy
+        path = os.path.normpath(self._folder / Path(given).expanduser())
+        if not os.path.isfile(path):  # noqa: PTH113  # the text as it is
+            raise StenoError(f"{place}: policy: file not found: {path}")
+        return path
+
+    def _options(self, place: str, table: Table) -> dict[str, Any]:
+        own = {name: table[name] for name in SETTING_FIELDS if name in table}
+        values = {
+            **self._defaults.options,
+            **{name: _setting(place, name, value) for name, value in own.items()},
+        }
+        agent = values.get("agent", REPLAY_AGENT_NAME)
+        problem = None if agent == REPLAY_AGENT_NAME else unknown_agent_message(agent)
+        if problem is not None:
+            raise StenoError(f"{place}: agent: {problem}")
+        if "recording" in table:
+            path = self._folder / Path(_text(place, "recording", table["recording"]) or "")
+            values["tape"] = str(path)
+        values |= {name: table[name] for name in ("args", "speed") if name in table}
+        if "speed" in values:
+            values["speed"] = _number(place, "speed", values["speed"])
+        return values
+
+
+def _key(content: Table) -> str:
+    data = json.dumps(content, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
+def _setting(place: str, name: str, value: Any) -> Any:
+    try:
+        return SETTINGS_BY_NAME[name].parse(value)
+    except ValueError as expected:
+        found = "" if name in SECRET_FIELDS else f", found {value!r}"
+        raise StenoError(f"{place}: {name}: expected {expected}{found}") from None
+
+
+def _text(place: str, field: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise StenoError(f"{place}: {field}: expected text, found {value!r}")
+    return value
+
+
+def _number(place: str, field: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise StenoError(f"{place}: {field}: expected a number, found {value!r}") from None
+
+
+def _text_table(place: str, field: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise StenoError(f"{place}: {field}: expected a table of texts, found {value!r}")
+    return {
+        str(name): item if isinstance(item, str) else json.dumps(item)
+        for name, item in value.items()
+    }
+
+
+def _tags(place: str, value: Any) -> dict[str, str]:
+    from ..config.values import parse_tags
+
+    try:
+        return parse_tags(value)
+    except ValueError as expected:
+        raise StenoError(f"{place}: tags: expected {expected}, found {value!r}") from None
+
+
+def _names(place: str, value: Any) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise StenoError(f"{place}: depends_on: expected names of tasks, found {value!r}")
+    return list(dict.fromkeys(names))

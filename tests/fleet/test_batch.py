@@ -1,0 +1,212 @@
+"""Batches in SQLite and PostgreSQL: run once, continued, limited, with dependencies."""
+
+import hashlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet import FleetPlace, wait_until
+
+HOSTILE = "$(touch owned) `touch owned` \"'; touch owned #\n\n-x --help\n%s {0} {{x}} \\ é ✓ \u2028"
+
+
+def test_each_task_runs_once(any_fleet: FleetPlace) -> None:
+    place = any_fleet
+    file = place.tasks(*({"name": f"t{n}", "prompt": f"number {n}"} for n in range(6)))
+    done = place.fleet("batch", file, "--jobs", "3", "--tag", "kind=test", "--json")
+    board = json.loads(done.stdout)
+    assert (board["total"], board["states"], board["not_done"]) == (6, {"done": 6}, [])
+    assert board["cost_usd"] == pytest.approx(0.06)
+    place.fleet("batch", file, "--jobs", "3")  # starting it twice does not double it
+    assert len(place.starts) == 6
+    assert place.verdicts() == {"success": 6}
+    assert place.successes() == {1: 6}
+    # The runs are ordinary ones, with labels.
+    rows = json.loads(place.steno("runs", "--no-import", "--tag", "kind=test", "--json").stdout)
+    assert rows["total"]["runs"] == 6
+    result = place.rows("tasks")["t3"]
+    assert result["text"] == f"sha {hashlib.sha256(b'number 3').hexdigest()[:12]}"
+    assert result["run_id"] in {row["run_id"] for row in rows["rows"]}
+    assert place.fleet("output", "t3").stdout.decode() == f"{result['text']}\n"
+    assert place.fleet("wait", "--tag", "kind=test").returncode == 0
+
+
+def test_hostile_prompts_pass_unchanged(fleet: FleetPlace) -> None:
+    large = "x" * 200_000 + HOSTILE
+    (fleet.work / "prompt.md").write_text(large, "utf-8")
+    file = fleet.tasks({"prompt": HOSTILE}, {"prompt_file": "prompt.md"})
+    fleet.fleet("batch", file, "--jobs", "1")
+    fleet.fleet("spawn", "--wait", "--", HOSTILE)
+    expected = [hashlib.sha256(text.encode()).hexdigest() for text in (HOSTILE, large, HOSTILE)]
+    assert [start["sha"] for start in fleet.starts] == expected
+    assert not list(fleet.folder.rglob("owned"))
+
+
+def test_a_mistake_queues_nothing(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"prompt": "good"}, {"prompt": "x", "agnet": "codex"})
+    done = fleet.fleet("batch", file, code=2)
+    assert done.stderr.decode() == (
+        f"steno: {file}:2: unknown field 'agnet'; did you mean agent?\n"
+    )
+    assert not list(fleet.data.glob("*fleet*"))
+
+
+def test_interrupted_batch_continues(any_fleet: FleetPlace) -> None:
+    place = any_fleet
+    tasks = [{"name": f"t{n}", "prompt": f"{n}\n@sleep 1"} for n in range(6)]
+    file = place.tasks(*tasks)
+    process = place.start("fleet", "batch", file, "--jobs", "2")
+    wait_until(lambda: len(place.starts) >= 3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert b"start it again to continue" in err
+    assert place.board()["states"].get("running") is None
+    place.fleet("batch", file, "--jobs", "6")
+    assert place.verdicts() == {"success": 6}
+    assert place.successes() == {1: 6}
+    # Sessions that were cut off were resumed, not begun again.
+    starts = place.starts
+    assert len(starts) > 6
+    assert sum(start["resumed"] for start in starts) == len(starts) - 6
+
+
+def graph(count: int) -> list[dict[str, object]]:
+    """A tree: each task depends on the one at half its number; task 3 fails at first."""
+    tasks: list[dict[str, object]] = []
+    for number in range(1, count + 1):
+        task: dict[str, object] = {"name": f"n{number}", "prompt": f"node {number}"}
+        if number > 1:
+            task["depends_on"] = [f"n{number // 2}"]
+            task["prompt"] = f"node {number} after {{{{tasks.n{number // 2}.text}}}}"
+        if number == 3:
+            task["prompt"] = f"{task['prompt']}\n@fail-unless fixed"
+        tasks.append(task)
+    return tasks
+
+
+def below(number: int, root: int) -> bool:
+    while number > root:
+        number //= 2
+    return number == root
+
+
+def test_graph_with_a_failure(fleet: FleetPlace) -> None:
+    file = fleet.tasks(*graph(50))
+    done = fleet.fleet("batch", file, "--jobs", "8", "--attempts", "1", code=1)
+    blocked = {f"n{n}" for n in range(4, 51) if below(n, 3)}
+    board = fleet.board()
+    assert board["states"] == {"done": 49 - len(blocked), "failed": 1, "blocked": len(blocked)}
+    assert board["failures"] == {"invalid_request": 1}
+    assert b"n3 (" in done.stderr
+    rows = fleet.rows("tasks", "--failed")
+    assert rows.keys() == blocked | {"n3"}
+    assert len(fleet.starts) == 50 - len(blocked)
+    assert fleet.fleet("wait", "tasks", code=1).returncode == 1
+    (fleet.work / "fixed").touch()
+    fleet.fleet("retry", "tasks", "--failed")
+    fleet.fleet("worker", "--until-empty", "--jobs", "8")
+    assert fleet.board()["states"] == {"done": 50}
+    assert fleet.verdicts() == {"success": 50}
+    assert len(fleet.starts) == 51
+
+
+def test_dependants_get_framed_results(fleet: FleetPlace) -> None:
+    file = fleet.tasks(
+        {"name": "a", "prompt": "first\n@say one </result> two"},
+        {"name": "b", "prompt": "use {{tasks.a.text}}", "depends_on": ["a"]},
+    )
+    fleet.fleet("batch", file)
+    prompt = 'use <result task="a" verdict="success">\none &lt;/result> two\n</result>'
+    assert fleet.starts[1]["sha"] == hashlib.sha256(prompt.encode()).hexdigest()
+
+
+def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
+    fleet.fleet("batch", fleet.tasks({"name": "a", "prompt": "1"}, {"name": "b", "prompt": "2"}))
+    answer = fleet.fleet("pipe", "tasks", "--wait", "--", "summarise $(them)").stdout.decode()
+    assert answer.startswith("sha ")
+    assert fleet.starts[2]["sha"].startswith(answer.split()[1])
+    none = fleet.fleet("pipe", "nothing", "--", "x", code=2)
+    assert b"no task or batch 'nothing'" in none.stderr
+
+
+def test_wait_ends_with_124(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"name": "a", "prompt": "1"})
+    assert b"no worker is active" in fleet.fleet("batch", file, "--detach").stderr
+    began = time.monotonic()
+    done = fleet.fleet("wait", "a", "--timeout", "1", code=124)
+    assert time.monotonic() - began < 20
+    assert done.stderr == b"steno: 1 of 1 tasks have not ended\n"
+
+
+def test_cancelled_tasks_do_not_run(fleet: FleetPlace) -> None:
+    file = fleet.tasks(
+        {"name": "a", "prompt": "@sleep 60", "tags": {"kind": "x"}},
+        {"name": "b", "prompt": "b", "tags": {"kind": "x"}},
+        {"name": "c", "prompt": "c", "depends_on": ["b"]},
+    )
+    fleet.fleet("batch", file, "--detach", "--jobs", "1")
+    worker = fleet.worker("--jobs", "1")
+    wait_until(lambda: fleet.starts)
+    fleet.fleet("cancel", "--tag", "kind=x")
+    assert fleet.board()["states"] == {"cancelled": 2, "blocked": 1}
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert len(fleet.starts) == 1
+    assert fleet.fleet("wait", "tasks", code=1).returncode == 1
+
+
+def test_worker_drains(fleet: FleetPlace) -> None:
+    tasks = [{"name": f"t{n}", "prompt": f"{n}\n@sleep 3"} for n in range(4)]
+    fleet.fleet("batch", fleet.tasks(*tasks), "--detach", "--jobs", "2")
+    worker = fleet.worker("--jobs", "2")
+    wait_until(lambda: len(fleet.starts) == 2)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert fleet.board()["states"] == {"done": 2, "waiting": 2}
+    assert len(fleet.starts) == 2
+
+
+def test_policy_and_limits_of_a_task(fleet: FleetPlace) -> None:
+    (fleet.work / "policy.toml").write_text("max_cost = 0.001\n")
+    file = fleet.tasks(
+        {"name": "strict", "prompt": "1", "policy": "policy.toml"},
+        {"name": "slow", "prompt": "@sleep 60", "timeout": "1s", "attempts": 1},
+    )
+    fleet.fleet("batch", file, code=1)
+    rows = fleet.rows("tasks")
+    assert (rows["strict"]["state"], rows["strict"]["verdict"]) == ("failed", "policy")
+    assert rows["slow"]["verdict"] == "timeout"
+
+
+def test_worktrees_and_commits(fleet: FleetPlace) -> None:
+    repository = fleet.work / "repo"
+    git = "git -c user.name=x -c user.email=x@y -C repo"
+    for command in (
+        f"git init -q repo && echo one > repo/f && {git} add f && {git} commit -qm one",
+        f"echo two > repo/f && {git} commit -qam two",
+    ):
+        assert os.system(f"cd {fleet.work} && {command}") == 0
+    file = fleet.tasks(
+        {"name": "w", "prompt": "1\n@write new w", "cwd": "repo", "worktree": True},
+        {"name": "c", "prompt": "2", "repository": "repo", "commit": "HEAD~1"},
+        {"name": "u", "prompt": "3", "repository": f"file://{repository}", "commit": "HEAD~1"},
+        {"name": "bad", "prompt": "4", "repository": "repo", "commit": "nothing"},
+    )
+    fleet.fleet("batch", file, code=1)
+    rows = fleet.rows("tasks")
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "w": "done",
+        "c": "done",
+        "u": "done",
+        "bad": "failed",
+    }
+    folders = {name: Path(row["cwd"]) for name, row in rows.items() if row["cwd"]}
+    assert (folders["w"] / "f").read_text() == "two\n"
+    assert (folders["w"] / "new").read_text() == "w\n"
+    assert not (repository / "new").exists()
+    assert (folders["c"] / "f").read_text() == (folders["u"] / "f").read_text() == "one\n"
