@@ -364,6 +364,11 @@ CREATE INDEX runs_session ON runs (session, started_at);
 <postgresql> CREATE INDEX texts_words ON texts USING gin (words);
 """
 
+# The calls of an hour that the start or end of a range cuts: `tool_use` has only whole hours.
+CALLS_BY_TIME = """
+CREATE INDEX calls_time ON calls (at);
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -375,4 +380,5 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("sums", sum_tables.migration() + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
+    ("calls by time", CALLS_BY_TIME),
 )
