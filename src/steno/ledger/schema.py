@@ -426,6 +426,11 @@ CREATE TABLE presence (                 -- of runs whose agent uses `steno mcp`
 CREATE INDEX runs_active ON runs (started_at) WHERE verdict IS NULL;
 """
 
+# The calls of an hour that the start or end of a range cuts: `tool_use` has only whole hours.
+CALLS_BY_TIME = """
+CREATE INDEX calls_time ON calls (at);
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -437,5 +442,6 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("sums", sum_tables.migration() + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
+    ("calls by time", CALLS_BY_TIME),
     ("team", TEAM),
 )

@@ -458,9 +458,11 @@ def distinct_sql(column: str, table: str) -> str:
     """Select the different values of a column, each by one look into its index."""
     if table == "daily_spend":  # small, and without such an index
         return f"SELECT DISTINCT {column} FROM {table}"
+    if column == "tags":  # few runs have one; they have an index of their own
+        return f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
     return (
         "WITH RECURSIVE names (name) AS ("
-        f"SELECT (SELECT min({column}) FROM {table}) UNION ALL "
+        f"SELECT (SELECT min({column}) FROM {table} WHERE {column} IS NOT NULL) UNION ALL "
         f"SELECT (SELECT min({column}) FROM {table} WHERE {column} > names.name) "
         "FROM names WHERE names.name IS NOT NULL) "
         "SELECT name FROM names WHERE name IS NOT NULL"
