@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from ..errors import LedgerError, SourceError, StenoError
 from ..export.conversation import Step
-from ..export.usage_html import style_sheet
+from ..export.html import style_sheet
 from ..ledger.protocol import Store
 from ..ledger.queries.filters import TimeZone
 from ..ledger.rows import now_ms
@@ -76,7 +76,8 @@ class Site:
 
 def _static_file(name: str) -> bytes:
     data = files("steno.web").joinpath("static", name).read_bytes()
-    return style_sheet().encode() + data if name == "page.css" else data
+    shared = style_sheet("colours", "charts", "steps") if name == "page.css" else ""
+    return shared.encode() + data
 
 
 def create_app(site: Site) -> Starlette:
