@@ -194,8 +194,8 @@ def _summary(site: Site, store: Store, subject: run_page.Subject, request: HttpR
         return _jump_to_line(site, subject, line)
     values = run_page.summary_values(store, subject, site.conversations)
     part = None
-    if not values["is_long"]:
-        start = _start(request, 0) or None
+    start = _start(request, 0) or None
+    if not values["is_long"] or start is not None:
         part = run_page.conversation_slice(subject, site.conversations, start)
     active = [row for row in site.active.rows() if row["run_id"] == subject.id]
     values |= {"slice": part, "active": active, "tab": "conversation"}
