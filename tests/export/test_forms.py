@@ -260,6 +260,6 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
         assert "allow it with Bash(rm -rf build)" in target.inner_text()  # open: it was denied
         assert page.evaluate("document.documentElement.scrollWidth") == width
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert background == ("rgb(13, 17, 23)" if dark else "rgb(246, 247, 249)")
+        assert background == ("rgb(20, 23, 27)" if dark else "rgb(247, 247, 245)")
         assert opened.messages == []
         assert opened.requests == [path.as_uri()]

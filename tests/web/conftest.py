@@ -45,6 +45,7 @@ HOSTILE = (
     "\x1b[31m\x1b]0;owned\x07\u202egnp.exe\x00"
 )
 HOSTILE_RUN = "d00dfeed00000001"
+LONG_RUN = "d00dfeed00000002"  # too long to be read before its page is shown
 LONG_LINE = "x" * 1_000_000
 
 
@@ -147,6 +148,10 @@ def fill(place: Place) -> None:
         origin=RunOrigin(host=HOSTILE, user=HOSTILE, branch=HOSTILE),
     )
     tape(folder / "hostile.steno", out(hostile_lines()), ended(1), header=header)
+    lines = [assistant(text(f"{number} " + "x" * 20_000)) for number in range(60)]
+    header = Header(agent="claude", run_id=LONG_RUN, prompt="a long task", started_at=now)
+    data = stream(init(), *lines, result("Done."))
+    tape(folder / "long.steno", out(data), ended(0), header=header)
     ledger = place.folder / "ledger.db"
     done = place.steno("ledger", "import", folder, "--ledger", ledger)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.claude_lines import answer, assistant, call, init, result, stream, text
 from tests.support.scripted_place import Place
-from tests.web.conftest import HOSTILE_RUN, LONG, Page, Tab, serving
+from tests.web.conftest import HOSTILE_RUN, LONG, LONG_RUN, Page, Tab, serving
 
 
 def test_overview_filter_search_and_run(tab: Tab) -> None:
@@ -152,7 +152,12 @@ def test_without_javascript_everything_is_readable(chromium: Any, page: Page) ->
     tab.locator("select[name=verdict]").select_option("success")
     tab.get_by_role("button", name="Apply").click()
     assert set(tab.locator("tbody .verdict").all_inner_texts()) == {"success"}
-    tab.locator("tbody .main a").first.click()
+    tab.locator("tbody .main a").last.click()
+    assert tab.locator(".step").count() >= 3
+    tab = opened.open(f"/runs/{LONG_RUN}")
+    assert tab.locator(".step").count() == 0  # long: read after the page is shown
+    tab.get_by_role("link", name="Show the conversation").click()
+    assert tab.locator("header.top").is_visible()
     assert tab.locator(".step").count() >= 3
     opened.context.close()
 

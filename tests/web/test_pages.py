@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from steno.ledger.rows import now_ms
 from tests.support.ledger_builder import HOUR, Book
@@ -25,10 +26,14 @@ def test_every_list_on_both_databases(book: Book, ledger_url: str, tmp_path: Pat
         error="Overloaded",
         cost_nano=1_500_000_000,
     )
+    later: dict[str, Any] = {"session": session, "started_at": now, "prompt": "continue"}
+    book.run("run2", task="task1", attempt=2, **later)
+    book.insert("tasks", id="task1", prompt="Port the importer", attempts=2)
     with serving(Place(tmp_path / "place"), "--ledger", ledger_url) as page:
         overview = page.text("/")
         assert re.findall(r"<dt>Spent in 30 days</dt><dd>(.*?)</dd>", overview) == ["$1.50"]
         assert '<p class="why">Overloaded</p>' in overview
+        assert "Port the importer</a>" in page.text("/runs")  # not "continue"
         for target in ("/runs", "/runs?sort=cost&verdict=failed", "/runs/run1"):
             assert "Fix the parser" in page.text(target)
         for target in ("/sessions", "/sessions?sort=cost", "/search?q=parser", "/sessions/s1"):

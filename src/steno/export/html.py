@@ -107,9 +107,10 @@ def _is_open(step: Step) -> bool:
     return 0 < tool.patch.count("\n") <= MAX_OPEN_PATCH_LINES
 
 
-def style_sheet() -> str:
-    """The style of steps and the verdict card, for light and dark."""
-    return files("steno.export").joinpath("templates/style.css").read_text("utf-8")
+def style_sheet(*names: str) -> str:
+    """Style sheets of exported files and the page, in this order."""
+    folder = files("steno.export").joinpath("templates")
+    return "".join(folder.joinpath(f"{name}.css").read_text("utf-8") for name in names)
 
 
 def html_page(conversation: Conversation, is_full: bool = False) -> Iterator[str]:
@@ -119,7 +120,7 @@ def html_page(conversation: Conversation, is_full: bool = False) -> Iterator[str
     limit = None if is_full else text_limit(conversation)
     report = conversation.shareable_report()
     facts = _facts(report)
-    style = style_sheet()
+    style = style_sheet("colours", "steps", "style")
     template = template_environment(limit).get_template("conversation.html")
     yield from template.generate(
         conversation=conversation,

@@ -5,7 +5,6 @@ All figures come from the queries of `steno usage`.
 
 from collections.abc import Sequence
 from datetime import date, timedelta
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
@@ -20,7 +19,7 @@ from ..ledger.rows import DAY_MS
 from ..ledger.totals import UsageRow, UsageTotals
 from ..views.formatting import clean_lines, format_cents, format_compact, format_number
 from .charts import Series, meter, stacked_bars
-from .html import template_environment
+from .html import style_sheet, template_environment
 
 MAX_DAYS = 92  # more are shown by week, and more than MAX_WEEKS by month
 MAX_WEEKS = 104
@@ -127,11 +126,6 @@ def _period_label(key: str, unit: str) -> str:
 # -- the report ------------------------------------------------------------------------------------
 
 
-def style_sheet() -> str:
-    """Colours for light and dark, and the charts."""
-    return files("steno.export").joinpath("templates/charts.css").read_text("utf-8")
-
-
 def usage_html(store: Store, zone: TimeZone, filters: Filters, now: int) -> str:
     """The usage in the time range as one HTML file: nothing is loaded, no script is needed."""
     environment = template_environment()
@@ -159,7 +153,7 @@ def usage_html(store: Store, zone: TimeZone, filters: Filters, now: int) -> str:
         "until": _format_day(zone, filters.time_range.until),
         "made_at": f"{zone.to_local(now):%Y-%m-%d %H:%M}",
         "zone": zone.name,
-        "style": Markup(style_sheet()),  # noqa: S704  # our own file
+        "style": Markup(style_sheet("colours", "charts")),  # noqa: S704  # our own file
         "version": __version__,
         "unit": chart.unit,
     }

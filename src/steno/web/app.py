@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from ..errors import LedgerError, SourceError, StenoError
 from ..export.conversation import Step
-from ..export.usage_html import style_sheet
+from ..export.html import style_sheet
 from ..ledger.protocol import Store
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.team import PermissionRequest
@@ -92,7 +92,8 @@ class Site:
 
 def _static_file(name: str) -> bytes:
     data = files("steno.web").joinpath("static", name).read_bytes()
-    return style_sheet().encode() + data if name == "page.css" else data
+    shared = style_sheet("colours", "charts", "steps") if name == "page.css" else ""
+    return shared.encode() + data
 
 
 def create_app(site: Site) -> Starlette:
@@ -216,8 +217,8 @@ def _summary(site: Site, store: Store, subject: run_page.Subject, request: HttpR
         return _jump_to_line(site, subject, line)
     values = run_page.summary_values(store, subject, site.conversations)
     part = None
-    if not values["is_long"]:
-        start = _start(request, 0) or None
+    start = _start(request, 0) or None
+    if not values["is_long"] or start is not None:
         part = run_page.conversation_slice(subject, site.conversations, start)
     active = [row for row in site.active.rows() if row["run_id"] == subject.id]
     requests = [one for one in open_requests(store) if one.run == subject.id]
