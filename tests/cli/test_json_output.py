@@ -6,6 +6,7 @@ too.
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from steno import report
+from steno.fleet.store import open_fleet
 from steno.ledger.rows import LIMIT_COLUMNS, now_ms
 from steno.ledger.store import open_ledger
 from steno.team import approvals
@@ -136,6 +138,28 @@ class Asked:
         asked = self.ask("team", "requests")
         return [*asked, *self.ask("team", "approve", request.id, "--deny", "--reason", "no")]
 
+    def ask_about_a_fleet(self) -> dict[str, list[Any]]:
+        """A batch while its first task runs, and what came of it."""
+        tasks = self.place.work / "tasks.jsonl"
+        tasks.write_text('{"prompt": "x", "model": "opus"}\n{"prompt": "y"}\n')
+        self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
+        running = self.place.start("fleet", "batch", tasks, "--jobs", "1")
+        try:
+            while not running.poll() and not (self.place.data / "ledger.fleet.db").exists():
+                time.sleep(0.1)
+            with open_fleet(str(self.place.data / "ledger.db")) as fleet:
+                fleet.pause("codex", time.time() + 3600, "rate limit met by x")
+            while not (status := self.ask("fleet", "status"))[0]["batches"][0]["running"]:
+                assert running.poll() is None
+        finally:
+            running.terminate()
+            running.communicate()
+        self.place.plan({"out": done_well()})
+        self.say("fleet", "batch", tasks)
+        rows = self.ask("fleet", "collect", "tasks")
+        finished = self.ask("fleet", "status", "tasks")
+        return {"steno fleet status": [*status, *finished], "steno fleet collect": rows}
+
     def ask_while_it_runs(self, *words: str) -> list[Any]:
         """The same while an agent is at work."""
         self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
@@ -208,6 +232,7 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
         "steno team claims": [*asked.ask("team", "claim", "a.txt"), *asked.ask("team", "claims")],
         "steno team release": asked.ask("team", "release"),
         "steno team requests": asked.ask_about_a_permission(),
+        **asked.ask_about_a_fleet(),
         "steno ledger prune": asked.ask("ledger", "prune", "--older-than", "1d"),
         "steno sync": [
             *asked.ask("sync", work, f"dir:{asked.place.folder / 'copy'}"),

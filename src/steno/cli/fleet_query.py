@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from ..fleet.store import RETRYABLE_STATES, BatchRow, FleetStore, TaskRow, fleet
 from ..views.fleet import render_status, render_tasks
 from .commands import EXIT_FAILED
 from .options import CommandParser
-from .terminal import detect_style, print_error, print_json, print_lines, print_text, write_bytes
+from .terminal import detect_style, print_error, print_json, print_lines, print_text
 
 EXIT_TIMEOUT = 124  # as timeout(1)
 WAIT_POLL_SECONDS = 0.25
 MAX_SECONDS = 365 * 86_400
+TIME_FIELDS = ("created_at", "started_at", "ended_at", "seen_at", "until")  # in milliseconds
 
 
 # -- selection -----------------------------------------------------------------------------------
@@ -58,6 +60,28 @@ def require_fleet(ledger: str | None) -> None:
         raise StenoError("no tasks yet; start some: steno fleet batch TASKS.jsonl")
 
 
+def as_json(value: Any) -> bytes:
+    """A value for --json, with times as text."""
+    return msgspec.json.encode(_with_times(msgspec.to_builtins(value)))
+
+
+def _with_times(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_times(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _format_time(item) if name in TIME_FIELDS else _with_times(item)
+        for name, item in value.items()
+    }
+
+
+def _format_time(at: int | None) -> str | None:
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at / 1000).astimezone().isoformat(timespec="milliseconds")
+
+
 def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
     """A task for --json."""
     return {
@@ -86,7 +110,7 @@ def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
 def print_tasks(form: str | None, tasks: list[TaskRow]) -> None:
     if form == "json":
         rows = [task_json(task) for task in tasks]
-        print_json(msgspec.json.encode({"rows": rows, "total": len(rows)}))
+        print_json(as_json({"rows": rows, "total": len(rows)}))
     else:
         print_lines(render_tasks(detect_style(), tasks))
 
@@ -118,7 +142,7 @@ def run_status(args: list[str]) -> int:
             return 0
         status = fleet_status(store, _shown_batches(store, options))
     if options.form == "json":
-        print_json(msgspec.json.encode(status))
+        print_json(as_json(status))
     else:
         print_lines(render_status(detect_style(), status))
     return 0
@@ -231,7 +255,7 @@ def run_collect(args: list[str]) -> int:
             if options.output is not None:
                 _write_result(Path(options.output), task, text)
             else:
-                write_bytes(msgspec.json.encode(task_json(task, text=text)) + b"\n")
+                print_json(as_json(task_json(task, text=text)))
     return 0
 
 
@@ -261,7 +285,7 @@ def run_output(args: list[str]) -> int:
         text = store.result_text(tasks[0].id)
     task = tasks[0]
     if options.form == "json":
-        print_json(msgspec.json.encode(task_json(task, text=text)))
+        print_json(as_json(task_json(task, text=text)))
         return 0
     if not task.is_final:
         raise StenoError(f"{options.task}: {task.state}; wait for it: steno fleet wait {task.id}")

@@ -36,7 +36,7 @@ from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
 from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
-from .fleet_query import parse_seconds, restart_tasks, run_output, task_json
+from .fleet_query import as_json, parse_seconds, restart_tasks, run_output, task_json
 from .options import CommandParser, number_type, option_name
 from .run_options import add_settings, read_prompt
 from .terminal import detect_style, is_terminal, print_error, print_json, print_lines, stdin_bytes
@@ -250,7 +250,7 @@ def _restart_blocked(store: FleetStore, queue: TaskQueue, batch: BatchRow) -> No
 
 def _finish_detached(options: argparse.Namespace, store: FleetStore, batch: BatchRow) -> int:
     if options.form == "json":
-        print_json(msgspec.json.encode(read_board(store, batch)))
+        print_json(as_json(read_board(store, batch)))
     if not store.workers():
         _say(options, "no worker is active; start one: steno fleet worker")
     return 0
@@ -284,7 +284,7 @@ def _run_here(options: argparse.Namespace, batch: BatchRow) -> int:
     if options.form == "json":
         rows = [task_json(task) for task in tasks]
         result = {**msgspec.to_builtins(board), "not_done": rows}
-        print_json(msgspec.json.encode(result))
+        print_json(as_json(result))
     elif board.is_finished:
         _print_failures(tasks)
     if not board.is_finished:
@@ -455,7 +455,7 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
     if options.wait:
         return _run_one(options, batch, id_)
     if options.form == "json":
-        print_json(msgspec.json.encode(task_json(task)))
+        print_json(as_json(task_json(task)))
     else:
         print_lines([id_])
     if not has_worker:
