@@ -57,21 +57,22 @@ def commands(folder: Path) -> Iterator[tuple[list[str], int]]:
             yield ["show", source, view], 0
         yield ["context", source], 0
     for source in (RUN, *sources(folder)[2:]):
-        for form in ((), ("--json",), ("--junit", "-"), ("--sarif", "-"), ("--github",)):
-            yield ["check", source, *ALL_BROKEN, *form], 1
-            if form not in ((), ("--json",)):
-                yield ["check", source, *form], 1  # by its verdict
+        outputs = (("--junit", "-"), ("--sarif", "-"), ("--markdown", "-"), ("--github",))
+        for words in ((), ("--json",), *outputs):
+            yield ["check", source, *ALL_BROKEN, *words], 1
+        for words in outputs:
+            yield ["check", source, *words], 1  # by its verdict
     yield ["diff", RUN, "--list"], 0
     yield ["compare", RUN, SESSION, "--json"], 0
     yield ["diff", "--list", "--json"], 0
     yield ["top", "--once"], 0
     yield ["ps", "--json"], 0
     yield ["ledger", "sql", "SELECT * FROM runs"], 0
-    for form in (("--json",), ("--csv",), ()):
-        yield ["runs", "--no-import", *form], 0
-        yield ["sessions", "--no-import", *form], 0
+    for words in (("--json",), ("--csv",), ()):
+        yield ["runs", "--no-import", *words], 0
+        yield ["sessions", "--no-import", *words], 0
         for by in GROUPINGS:
-            yield ["usage", by, "--no-import", *form], 0
+            yield ["usage", by, "--no-import", *words], 0
     yield ["usage", "--html", "-", "--no-import"], 0
     yield ["export", "--format", "csv", "--no-import"], 0
     yield ["export", "--format", "parquet", "--no-import"], 0

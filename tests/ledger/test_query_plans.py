@@ -126,7 +126,7 @@ def load_pages(url: str, subjects: Sequence[str]) -> None:
         for id_ in subjects:
             subject = find_subject(store, "runs", id_)
             summary_values(store, subject, conversations)
-            file_values(store, subject)
+            file_values(store, subject, conversations)
         pages.compare_page(store, subjects[:2])
     access.close()
 
