@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from ..event import Alert, Event
 from ..export.notification import (
     BUDGET_KINDS,
-    Message,
+    Notification,
     NotificationServices,
     budget_message,
     run_message,
@@ -27,11 +27,11 @@ class Notifier:
         self._notify_on = notify_on
         self._services = NotificationServices(urls)
         self._failures: list[str] = []
-        self._queue: BackgroundQueue[Message] = BackgroundQueue(
+        self._queue: BackgroundQueue[Notification] = BackgroundQueue(
             self._send, MAX_PENDING, "steno notify"
         )
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Notification) -> None:
         self._failures += self._services.send(message)
 
     def add(self, events: Iterable[Event], name: str | None = None) -> None:

@@ -24,7 +24,7 @@ MAX_REASON_CHARS = 500
 SOCKET_TIMEOUT_SECONDS = 4.0
 
 
-class Message(NamedTuple):
+class Notification(NamedTuple):
     """One notification, in plain text without secrets."""
 
     title: str
@@ -32,7 +32,7 @@ class Message(NamedTuple):
     is_failure: bool
 
 
-def run_message(report: Report) -> Message:
+def run_message(report: Report) -> Notification:
     """How a run ended, what it took, and what to do next."""
     name = report.name or report.run_id
     title = f"steno: {report.verdict}{f' ({name})' if name else ''}"
@@ -47,13 +47,13 @@ def run_message(report: Report) -> Message:
     lines += [f"next: {report.hint}"] if report.hint else []
     lines += [f"run: {report.run_id}"] if report.run_id else []
     lines += [f"folder: {report.cwd}"] if report.cwd else []
-    return Message(_safe(title), _safe("\n".join(lines)), not report.ok)
+    return Notification(_safe(title), _safe("\n".join(lines)), not report.ok)
 
 
-def budget_message(alert: Alert, name: str | None) -> Message:
+def budget_message(alert: Alert, name: str | None) -> Notification:
     """A budget of a run that is still active has reached a level."""
     title = f"steno: budget{f' ({name})' if name else ''}"
-    return Message(_safe(title), _safe(alert_text(alert)), True)
+    return Notification(_safe(title), _safe(alert_text(alert)), True)
 
 
 def _safe(text: str) -> str:
@@ -71,7 +71,7 @@ class NotificationServices:
         asset = apprise.AppriseAsset(app_id="steno", storage_mode="memory", async_mode=False)
         self._services = [(url, _service(url, asset)) for url in urls]
 
-    def send(self, message: Message) -> list[str]:
+    def send(self, message: Notification) -> list[str]:
         """Send to all services, one after another; the failures."""
         import apprise
 
