@@ -38,9 +38,9 @@ def run(args: list[str]) -> int:
     try:
         from ..team.mcp_server import TeamServer
     except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
+        package = (error.name or "mcp").partition(".")[0]
         raise StenoError(
-            f"the MCP server needs the package {name}: pip install 'stenograph[mcp]'"
+            f"the MCP server needs the package {package}: pip install 'stenograph[mcp]'"
         ) from None
     run_id = options.run or own_run()
     location = options.ledger or _ledger_of(run_id)
