@@ -183,7 +183,7 @@ def measure_rate(place: FleetPlace, minutes: float) -> tuple[str, list[str]]:
     place.fleet("batch", "tasks.jsonl", "--detach", *rate)
     workers = [place.worker("--jobs", "20") for _ in range(3)]
     wait_for(place, Meter([worker.pid for worker in workers]))
-    sql = "SELECT started_at, worker FROM steno_fleet.fleet_tasks ORDER BY started_at"
+    sql = "SELECT admitted_at, worker FROM steno_fleet.fleet_tasks ORDER BY admitted_at"
     rows = place.query(sql)
     starts = [row[0] for row in rows]
     most = max(sum(at <= other < at + 60_000 for other in starts) for at in starts)

@@ -48,6 +48,9 @@ def _admit(
     limit = _reached_limit(store, task)
     if limit is not None:
         return Admission("wait", LIMIT_POLL_SECONDS, reason=limit)
+    seconds = 0.0 if batch is None else _rate_wait(store, batch)
+    if seconds > 0:
+        return Admission("wait", min(seconds, MAX_PAUSE_STEP_SECONDS), reason="rate of the batch")
     share: int | None = None
     if batch is not None and batch.budget_nano is not None:
         share = _share(store, batch, own)
@@ -56,10 +59,11 @@ def _admit(
         if share <= 0:
             _block_for_budget(store, batch)
             return Admission("drop", reason=BUDGET_REASON)
+    now = now_ms()
     store.execute(
         "UPDATE fleet_tasks SET state = 'running', worker = ?, host = ?, reserved_nano = ?, "
-        "started_at = coalesce(started_at, ?) WHERE id = ?",
-        (worker, host, share, now_ms(), task.id),
+        "admitted_at = ?, started_at = coalesce(started_at, ?) WHERE id = ?",
+        (worker, host, share, now, now, task.id),
     )
     return Admission("go", max_cost=None if share is None else share / NANO_PER_USD)
 
@@ -75,6 +79,20 @@ def _reached_limit(store: Store, task: TaskRow) -> str | None:
         if query_value(store, count, (name,)) >= most:
             return f"limit of {kind} {name}: {most}"
     return None
+
+
+def _rate_wait(store: Store, batch: BatchRow) -> float:
+    """Seconds until the batch's rate allows another start.
+
+    DBOS limits how many tasks are claimed; on a busy machine they may start later, all at once.
+    """
+    if batch.rate_count is None or batch.rate_seconds is None:
+        return 0.0
+    sql = "SELECT admitted_at FROM fleet_tasks WHERE batch = ? AND admitted_at > ? "
+    order = "ORDER BY admitted_at DESC LIMIT 1 OFFSET ?"
+    since = now_ms() - int(batch.rate_seconds * 1000)
+    oldest = query_value(store, sql + order, (batch.id, since, batch.rate_count - 1))
+    return 0.0 if oldest is None else (oldest - since) / 1000
 
 
 def _share(store: Store, batch: BatchRow, own: float | None) -> int | None:

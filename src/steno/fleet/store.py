@@ -58,11 +58,12 @@ MIGRATIONS = (
             agent TEXT NOT NULL, model TEXT, state TEXT NOT NULL, generation <int> NOT NULL,
             takeovers <int> NOT NULL, worker TEXT, host TEXT, cwd TEXT, session TEXT, run TEXT,
             verdict TEXT, error TEXT, cost_nano <int>, reserved_nano <int>, tokens <int>,
-            queued_at <int>, started_at <int>, ended_at <int>);
+            queued_at <int>, admitted_at <int>, started_at <int>, ended_at <int>);
         CREATE INDEX fleet_tasks_state ON fleet_tasks (batch, state, verdict, cost_nano);
         CREATE INDEX fleet_tasks_name ON fleet_tasks (batch, name);
         CREATE INDEX fleet_tasks_queued ON fleet_tasks (batch, queued_at, number)
             WHERE state = 'waiting';
+        CREATE INDEX fleet_tasks_admitted ON fleet_tasks (batch, admitted_at);
         CREATE INDEX fleet_tasks_worker ON fleet_tasks (worker, state);
         CREATE INDEX fleet_tasks_running ON fleet_tasks (state, agent, model);
         CREATE TABLE fleet_specs (id TEXT PRIMARY KEY, spec TEXT NOT NULL);
@@ -108,6 +109,7 @@ class TaskRow(Struct, frozen=True):
     reserved_nano: int | None
     tokens: int | None
     queued_at: int | None
+    admitted_at: int | None  # the last start; `started_at` is the first
     started_at: int | None
     ended_at: int | None
 
