@@ -84,6 +84,7 @@ def test_l5_every_output_is_masked(
     summary = place.folder / "summary.md"
     monkeypatch.setenv("STENO_LEDGER", str(place.folder / "ledger.db"))
     monkeypatch.setenv("HOME", str(place.home))
+    monkeypatch.setenv("COLUMNS", "2000")  # no column is cut
     monkeypatch.chdir(place.folder)
     found = {}
     masked = set()
