@@ -203,7 +203,7 @@ class Accumulator:
                 return
             tool, given = self.abandoned_calls.pop(id_)
         tool.ok = True
-        if tool.kind == "shell" and not self.facts.has_worked:
+        if not self.facts.has_worked and tool.kind == "shell":
             self.facts.has_worked = not input_only_reads(given)
         begun = tool.started_at
         if begun is not None and at is not None:
