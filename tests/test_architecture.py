@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "web": {
         *("errors", "report", "codec", "pricing", "analysis", "recording", "ledger", "runner"),
-        *("export", "views"),
+        *("export", "views", "fleet"),
     },
     "tui": {
         *("errors", "report", "pricing", "analysis", "recording", "ledger", "runner", "export"),

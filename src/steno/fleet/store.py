@@ -171,31 +171,39 @@ def fleet_exists(ledger: str | None) -> bool:
     return path is None or path.exists()
 
 
-def _open(ledger: str | None) -> Store:
+def _open(ledger: str | None, read_only: bool = False) -> Store:
     path = fleet_path(ledger)
     store: Store
     locks = LockPolicy()
     if path is not None:
-        store = SQLiteStore(str(path), False, locks, FLEET_TABLES)
+        store = SQLiteStore(str(path), read_only, locks, FLEET_TABLES)
     else:
         from ..ledger.postgres import PostgresStore
 
         name = ledger_location(ledger)
-        store = PostgresStore(server_url(ledger), name, False, locks, LOCK_ID)
-        store.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    migrate(store, migrations=MIGRATIONS)
+        store = PostgresStore(server_url(ledger), name, read_only, locks, LOCK_ID)
+        if not read_only:
+            store.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    try:
+        migrate(store, read_only, MIGRATIONS)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 
 class FleetStore:
     """One connection, used by one thread at a time; a lost one is opened again."""
 
-    def __init__(self, ledger: str | None, *, is_patient: bool = False) -> None:
+    def __init__(
+        self, ledger: str | None, *, is_patient: bool = False, read_only: bool = False
+    ) -> None:
         """`is_patient`: wait for a server that is restarted, as a worker does."""
         self.ledger = ledger
         self._is_patient = is_patient and fleet_path(ledger) is None
         self._lock = threading.RLock()
-        self._store: Store | None = _open(ledger)
+        self._read_only = read_only
+        self._store: Store | None = _open(ledger, read_only)
         self._depth = 0
         self.is_closed = False
 
@@ -217,7 +225,7 @@ class FleetStore:
         while True:
             try:
                 if self._store is None:
-                    self._store = _open(self.ledger)
+                    self._store = _open(self.ledger, self._read_only)
                 return action(self._store)
             except (LedgerLockedError, LedgerValueError):
                 raise
@@ -585,9 +593,9 @@ def _restart_running(store: Store, where: str, values: Sequence[Any], most: int)
 
 
 @contextmanager
-def open_fleet(ledger: str | None) -> Iterator[FleetStore]:
+def open_fleet(ledger: str | None, *, read_only: bool = False) -> Iterator[FleetStore]:
     """The fleet of a ledger, for one command."""
-    store = FleetStore(ledger)
+    store = FleetStore(ledger, read_only=read_only)
     try:
         yield store
     finally:
