@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "web": {
         *("errors", "report", "codec", "pricing", "analysis", "recording", "ledger", "runner"),
-        *("export", "views", "team"),
+        *("export", "views", "team", "fleet"),
     },
     "tui": {
         *("errors", "report", "pricing", "analysis", "recording", "ledger", "runner", "export"),

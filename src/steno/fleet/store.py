@@ -21,6 +21,7 @@ from ..ledger.protocol import LockPolicy, Row, Store, chunks, placeholders
 from ..ledger.rows import now_ms
 from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
+from .schema import MIGRATIONS
 from .spec import TaskSpec
 
 SCHEMA = "steno_fleet"
@@ -45,45 +46,6 @@ FINAL_STATES = ("done", "failed", "blocked", "cancelled", "parked")
 RETRYABLE_STATES = ("failed", "blocked", "cancelled", "parked")
 BUDGET_REASON = "budget of the batch used up"
 PARKED_REASON = "parked: its worker died, and so did those that took it over"
-
-MIGRATIONS = (
-    (
-        "fleet",
-        """
-        CREATE TABLE fleet_batches (
-            id TEXT PRIMARY KEY, name TEXT NOT NULL, source TEXT, created_at <int> NOT NULL,
-            jobs <int>, rate_count <int>, rate_seconds REAL, budget_nano <int>);
-        CREATE TABLE fleet_tasks (
-            id TEXT PRIMARY KEY, batch TEXT NOT NULL, number <int> NOT NULL, name TEXT NOT NULL,
-            agent TEXT NOT NULL, model TEXT, state TEXT NOT NULL, generation <int> NOT NULL,
-            takeovers <int> NOT NULL, worker TEXT, host TEXT, cwd TEXT, session TEXT, run TEXT,
-            verdict TEXT, error TEXT, cost_nano <int>, reserved_nano <int>, tokens <int>,
-            queued_at <int>, admitted_at <int>, started_at <int>, ended_at <int>);
-        CREATE INDEX fleet_tasks_state ON fleet_tasks (batch, state, verdict, cost_nano);
-        CREATE INDEX fleet_tasks_name ON fleet_tasks (batch, name);
-        CREATE INDEX fleet_tasks_queued ON fleet_tasks (batch, queued_at, number)
-            WHERE state = 'waiting';
-        CREATE INDEX fleet_tasks_admitted ON fleet_tasks (batch, admitted_at);
-        CREATE INDEX fleet_tasks_worker ON fleet_tasks (worker, state);
-        CREATE INDEX fleet_tasks_running ON fleet_tasks (state, agent, model);
-        CREATE TABLE fleet_specs (id TEXT PRIMARY KEY, spec TEXT NOT NULL);
-        CREATE TABLE fleet_results (id TEXT PRIMARY KEY, text TEXT NOT NULL);
-        CREATE TABLE fleet_tags (task TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-            PRIMARY KEY (task, name));
-        CREATE INDEX fleet_tags_name ON fleet_tags (name, value);
-        CREATE TABLE fleet_needs (task TEXT NOT NULL, needs TEXT NOT NULL,
-            PRIMARY KEY (task, needs));
-        CREATE INDEX fleet_needs_other ON fleet_needs (needs);
-        CREATE TABLE fleet_workers (
-            id TEXT PRIMARY KEY, host TEXT NOT NULL, pid <int> NOT NULL, jobs <int> NOT NULL,
-            started_at <int> NOT NULL, seen_at <int> NOT NULL, lease_ms <int> NOT NULL,
-            state TEXT NOT NULL);
-        CREATE TABLE fleet_limits (kind TEXT NOT NULL, name TEXT NOT NULL, most <int> NOT NULL,
-            PRIMARY KEY (kind, name));
-        CREATE TABLE fleet_pauses (agent TEXT PRIMARY KEY, until <int> NOT NULL, reason TEXT);
-        """,
-    ),
-)
 
 
 class TaskRow(Struct, frozen=True):
@@ -171,31 +133,39 @@ def fleet_exists(ledger: str | None) -> bool:
     return path is None or path.exists()
 
 
-def _open(ledger: str | None) -> Store:
+def _open(ledger: str | None, read_only: bool = False) -> Store:
     path = fleet_path(ledger)
     store: Store
     locks = LockPolicy()
     if path is not None:
-        store = SQLiteStore(str(path), False, locks, FLEET_TABLES)
+        store = SQLiteStore(str(path), read_only, locks, FLEET_TABLES)
     else:
         from ..ledger.postgres import PostgresStore
 
         name = ledger_location(ledger)
-        store = PostgresStore(server_url(ledger), name, False, locks, LOCK_ID)
-        store.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    migrate(store, migrations=MIGRATIONS)
+        store = PostgresStore(server_url(ledger), name, read_only, locks, LOCK_ID)
+        if not read_only:
+            store.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    try:
+        migrate(store, read_only, MIGRATIONS)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 
 class FleetStore:
     """One connection, used by one thread at a time; a lost one is opened again."""
 
-    def __init__(self, ledger: str | None, *, is_patient: bool = False) -> None:
+    def __init__(
+        self, ledger: str | None, *, is_patient: bool = False, read_only: bool = False
+    ) -> None:
         """`is_patient`: wait for a server that is restarted, as a worker does."""
         self.ledger = ledger
         self._is_patient = is_patient and fleet_path(ledger) is None
         self._lock = threading.RLock()
-        self._store: Store | None = _open(ledger)
+        self._read_only = read_only
+        self._store: Store | None = _open(ledger, read_only)
         self._depth = 0
         self.is_closed = False
 
@@ -217,7 +187,7 @@ class FleetStore:
         while True:
             try:
                 if self._store is None:
-                    self._store = _open(self.ledger)
+                    self._store = _open(self.ledger, self._read_only)
                 return action(self._store)
             except (LedgerLockedError, LedgerValueError):
                 raise
@@ -585,9 +555,9 @@ def _restart_running(store: Store, where: str, values: Sequence[Any], most: int)
 
 
 @contextmanager
-def open_fleet(ledger: str | None) -> Iterator[FleetStore]:
+def open_fleet(ledger: str | None, *, read_only: bool = False) -> Iterator[FleetStore]:
     """The fleet of a ledger, for one command."""
-    store = FleetStore(ledger)
+    store = FleetStore(ledger, read_only=read_only)
     try:
         yield store
     finally:

@@ -19,6 +19,8 @@ from starlette.routing import Route
 from ..errors import LedgerError, SourceError, StenoError
 from ..export.conversation import Step
 from ..export.html import style_sheet
+from ..fleet.board import FleetStatus, fleet_status
+from ..fleet.store import fleet_exists, open_fleet
 from ..ledger.protocol import Store
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.team import PermissionRequest
@@ -40,6 +42,7 @@ STATIC_FILES = {
 }
 THEMES = ("light", "dark")
 MAX_STEP = 10**9
+MAX_BATCHES = 20  # on the page of the fleet
 ErrorReporter = Callable[[BaseException], None]
 ListPage = Callable[[Store, pages.Request], pages.Values]
 
@@ -72,7 +75,13 @@ class Site:
 
     def render(self, template: str, values: pages.Values, request: HttpRequest | None) -> str:
         theme = request.cookies.get("steno_theme", "") if request is not None else ""
-        common = {"theme": theme if theme in THEMES else "", "now": now_ms(), "policy": self.policy}
+        has_fleet = fleet_exists(self.access.location)
+        common = {
+            "has_fleet": has_fleet,
+            "theme": theme if theme in THEMES else "",
+            "now": now_ms(),
+            "policy": self.policy,
+        }
         return self.environment.get_template(template).render({**common, **values})
 
     def _render_active(self, rows: list[dict[str, Any]]) -> str:
@@ -119,6 +128,7 @@ def create_app(site: Site) -> Starlette:
     routes = [
         *(Route(path, partial(_show_list, site, *entry)) for path, entry in lists.items()),
         Route("/compare", partial(_show_comparison, site)),
+        Route("/fleet", partial(_show_fleet, site)),
         *(
             Route(f"/{table}/{{id}}{part}", partial(_show_subject, site, table, show))
             for table in ("runs", "sessions")
@@ -183,6 +193,24 @@ async def _show_comparison(site: Site, request: HttpRequest) -> Response:
         return site.render("compare.html", values, request)
 
     return HTMLResponse(await run_in_threadpool(render))
+
+
+async def _show_fleet(site: Site, request: HttpRequest) -> Response:
+    def render() -> str:
+        return site.render("fleet.html", {"fleet": read_fleet(site.access.location)}, request)
+
+    return HTMLResponse(await run_in_threadpool(render))
+
+
+def read_fleet(location: str | None) -> FleetStatus | None:
+    """The boards of all batches; None without a fleet, which is not created here."""
+    if not fleet_exists(location):
+        return None
+    try:
+        with open_fleet(location, read_only=True) as store:
+            return fleet_status(store, store.batches()[:MAX_BATCHES])
+    except LedgerError:  # no tables yet
+        return None
 
 
 # -- one run or session ----------------------------------------------------------------------------
