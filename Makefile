@@ -9,6 +9,8 @@ CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_mod
 CLIS   += .cli/qwen-0.24.4/node_modules/.bin/qwen
 CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
 CLIS   += .cli/schemas/node_modules/.package-lock.json
+# Many tests wait for other processes: half as many workers again as processors keep those busy.
+JOBS   ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 # Packages whose tests start no agent and no database.
 QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views tests/workspace \
           tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
@@ -29,7 +31,7 @@ quick: $(VENV)/.test ## run the tests of the core, in less than a minute
 	$(BIN)/python -m pytest -q -n auto $(QUICK)
 
 test: $(VENV)/.test ## run all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $(JOBS) --durations 20
 
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ from benchmarks.table import table
 SESSION = "11111111-2222-4333-8444-555555555555"
 RECORDING = HOME / "tests/recordings/claude/2.1.325/simple_success/stdout"
 REFUSED = "Claude requested permissions to use Bash, but you haven't granted it yet."
+# It waits until the pipe has a writer, and then for its end: no bytes to share with the others.
 AGENT = "#!/bin/sh\n: > {folder}/started.$$\nread -r go < {folder}/go\nexec cat {recording}\n"
 RUN_SECONDS = 300.0  # the longest wait for all agents
 
@@ -111,12 +112,12 @@ def run_all(count: int, folder: str) -> dict[str, float]:
                 raise SystemExit("WRONG: not all agents started")
             await asyncio.sleep(0.1)
         descriptors = (len(os.listdir("/proc/self/fd")) - before) / count
-        go = os.open(f"{folder}/go", os.O_RDWR)  # kept open: no agent sees the end before its line
+        go = os.open(f"{folder}/go", os.O_WRONLY)
+        await asyncio.sleep(1)  # all have opened it
         cpu = time.process_time()
         began = time.monotonic()
-        os.write(go, b"go\n" * count)
-        await asyncio.gather(*tasks)
         os.close(go)
+        await asyncio.gather(*tasks)
         seconds = time.monotonic() - began
         return {
             "seconds": seconds,
