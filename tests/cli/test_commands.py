@@ -121,7 +121,7 @@ def test_version(word: str) -> None:
 def test_help_lists_the_commands_in_groups() -> None:
     lines = shown(run("--help"))
     groups = [line[:-1] for line in lines if re.fullmatch(r"[A-Z][a-z]+:", line)]
-    assert groups == ["Run", "Inspect", "Spend", "Data", "Setup", "Options"]
+    assert groups == ["Run", "Fleet", "Inspect", "Spend", "Data", "Setup", "Options"]
 
 
 @pytest.mark.parametrize("command", ["show", "run", "ledger import"])

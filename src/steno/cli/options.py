@@ -108,9 +108,13 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse; an option whose value can be left out takes it only after `=`."""
         given = sys.argv[1:] if args is None else args
-        return super().parse_known_args(
-            [arg + BARE_VALUES.get(arg, "") for arg in given], namespace
-        )
+        actions = self._option_string_actions
+        optional = {
+            name: value
+            for name, value in BARE_VALUES.items()
+            if name in actions and actions[name].nargs != 0  # 0: a flag
+        }
+        return super().parse_known_args([arg + optional.get(arg, "") for arg in given], namespace)
 
     def parse_args(  # type: ignore[override]  # argparse's overloads allow other namespaces
         self, args: Sequence[str] | None = None, namespace: None = None
