@@ -220,7 +220,7 @@ def default_has_option(option: str) -> bool:
 class ProgramInfo(Struct, frozen=True):
     """What is known about an installed program before it starts.
 
-    `has_option` tells whether the program lists an option or subcommand, such as `--auto` or
+    `has_option` says whether the program lists an option or subcommand, such as `--auto` or
     `fork`, in its help. The help is requested at the first question; without one, every option is
     assumed to exist.
     """

@@ -165,7 +165,7 @@ def run_claim(args: list[str]) -> int:
 def _claim(
     store: Store, owner: Member, place: claims.ClaimedPath, ttl: float, wait: float
 ) -> claims.ClaimState:
-    """Claim a path and wait until it is held, or the time is over."""
+    """Claim a path and wait until it is held, or the timeout."""
     until = time.monotonic() + wait
     state = claims.claim(store, owner, place, ttl)
     if state.position and wait:

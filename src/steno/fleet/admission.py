@@ -30,7 +30,7 @@ class Admission(Struct, frozen=True):
 
 
 def admit(store: FleetStore, task: TaskRow, worker: str, host: str, own: float | None) -> Admission:
-    """Start the task if nothing speaks against it. `own` is its own cost limit in dollars."""
+    """Start the task if no limit forbids it. `own` is its own cost limit in dollars."""
     for agent, until, reason in store.pauses():
         if agent == task.agent:
             seconds = min(MAX_PAUSE_STEP_SECONDS, (until - now_ms()) / 1000)

@@ -1,8 +1,9 @@
-"""One task on this machine: prepare, run with the runner, and tell what came of it.
+"""One task on this machine: check out its repository, run it with the runner, return the result.
 
 The runs are ordinary runs in the ledger, with the labels `fleet.batch` and `fleet.task`.
 """
 
+import hashlib
 import os
 import threading
 import uuid
@@ -15,17 +16,19 @@ from msgspec import Struct
 
 from ..agents import REPLAY_AGENT_NAME, get_agent
 from ..codec.redact import redact
+from ..config.files import data_folder
 from ..errors import StenoError
 from ..event import NANO_PER_USD, Event
 from ..ledger.discovery import transcript_folders
 from ..ledger.queries.runs import load_report
 from ..ledger.run_record import finish_lost_task
 from ..ledger.store import open_ledger
+from ..private_files import create_private_folder
 from ..report import Report, TaskReport
 from ..runner.attempt import AgentRun
-from ..runner.prepare import PreparedTask, prepare_task
+from ..runner.prepare import PreparedTask, ensure_worktree, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
-from .checkout import ensure_checkout
+from ..workspace.repository import GitError, clone_repository, fetch_repository
 from .spec import TaskSpec
 from .store import TaskRow
 
@@ -36,10 +39,11 @@ RESUME_PROMPT = (
 )
 BATCH_TAG = "fleet.batch"
 TASK_TAG = "fleet.task"
+CLONE_SECONDS = 900
 
 
 class Outcome(Struct, kw_only=True):
-    """What came of one execution."""
+    """The outcome of one execution."""
 
     verdict: str
     ok: bool
@@ -239,3 +243,34 @@ def _apply_policy(outcome: Outcome, report: TaskReport, findings: Any) -> None:
         outcome.error = outcome.error or "; ".join(warnings)
         if outcome.verdict == "success":
             outcome.verdict = "policy"
+
+
+def ensure_checkout(repository: str, commit: str | None, name: str) -> str:
+    """A worktree of a repository, or of a clone that steno keeps; created if needed.
+
+    `name` is the worktree's, `commit` defaults to HEAD. Returns its folder.
+    """
+    is_url = "://" in repository or ":" in repository.partition("/")[0]
+    try:
+        folder = _ensure_clone(repository, commit) if is_url else Path(repository)
+    except GitError as error:
+        raise StenoError(f"repository {repository}: {error}") from None
+    return ensure_worktree(str(folder), name, commit).cwd
+
+
+def _ensure_clone(url: str, commit: str | None) -> Path:
+    folder = data_folder() / "repositories" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    create_private_folder(folder)
+    clone = folder / "clone"
+    if (clone / ".git").exists():
+        if commit is not None:
+            fetch_repository(clone, CLONE_SECONDS)
+        return clone
+    draft = folder / f"clone.{os.getpid()}.{os.urandom(4).hex()}"
+    clone_repository(url, draft, CLONE_SECONDS)
+    try:
+        draft.rename(clone)
+    except OSError:  # another worker was faster
+        if not (clone / ".git").exists():
+            raise
+    return clone

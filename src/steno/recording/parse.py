@@ -197,7 +197,7 @@ class RunParser:
                     yield from reader.read_stderr(event)
 
     def _detect_stderr(self, text: str) -> None:
-        """Detect the agent by a line of stderr if stdout does not tell."""
+        """Detect the agent by a line of stderr if stdout does not show it."""
         if self._is_agent_given or (self._is_agent_known and self.header is None):
             return
         agent = agents.detect_stderr(text)

@@ -38,7 +38,7 @@ DENY = "deny"
 def ask(
     store: Store, member: Member, tool: str, tool_input: Any, timeout_seconds: float
 ) -> PermissionRequest:
-    """Store a request and tell the run that it waits."""
+    """Store a request and mark its run as waiting."""
     text = msgspec.json.encode(redact_value(tool_input)).decode()
     now = now_ms()
     request = PermissionRequest(
@@ -74,7 +74,7 @@ def notify_run(request: PermissionRequest, action: str, text: str) -> None:
 
 
 def poll(store: Store, request: PermissionRequest) -> PermissionRequest | None:
-    """The request with its decision; None while there is none. Denied when its time is over."""
+    """The request with its decision; None while there is none. Denied when it expires."""
     current = queries.find_permission_request(store, request.id)
     if current is None:
         return denied(request, "the request is gone from the ledger")
@@ -153,7 +153,7 @@ def _find_open(store: Store, prefix: str) -> PermissionRequest:
 def _closed_error(request: PermissionRequest) -> StenoError:
     if request.decision is not None:
         return StenoError(f"{request.id}: {decision_text(request)}")
-    return StenoError(f"{request.id}: no longer open: its time is over or its run has ended")
+    return StenoError(f"{request.id}: no longer open: it has expired or its run has ended")
 
 
 def request_values(request: PermissionRequest, open_ids: Sequence[str] | None = None) -> Any:

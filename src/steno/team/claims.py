@@ -2,7 +2,7 @@
 
 A claim on a folder covers the files below it. Claims are advisory: nothing stops a program from
 writing a file that another one has claimed. They end when they are released, when the task of their
-owner has ended, or when their time is over.
+owner has ended, or when they expire.
 """
 
 import os

@@ -234,7 +234,7 @@ class TeamServer:
             await asyncio.sleep(approvals.POLL_SECONDS)
             try:
                 decided = await self._with_ledger(lambda store: approvals.poll(store, request))
-            except StenoError as error:  # the server may be back before the time is over
+            except StenoError as error:  # the server may be back before the timeout
                 if now_ms() > request.expires_at:
                     decided = approvals.denied(request, f"the ledger failed: {error}")
         text = approvals.decision_text(decided)

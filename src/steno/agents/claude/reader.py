@@ -1,4 +1,4 @@
-"""Reads the lines of Claude Code: decodes each line once and tells a sink what it means.
+"""Reads the lines of Claude Code: decodes each line once and reports its meaning to a sink.
 
 The reader keeps only what connects lines: calls that write files, the message being streamed, and
 which call started which subagent. It keeps no text and no totals.

@@ -54,7 +54,7 @@ class RolloutState(Struct):
     window: int | None = None
     turn: str | None = None
     # Model, sandbox and window of the last Started event.
-    told: tuple[str | None, str | None, int | None] = (None, None, None)
+    last_setup: tuple[str | None, str | None, int | None] = (None, None, None)
     recorded: bool = False  # the next token_count repeats a token_usage_record
     total: int | None = None  # tokens of the thread, by the last token_count
     answered: bool = False  # the model answered since the last token_count
@@ -173,9 +173,9 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if policy is not None:
             state.sandbox = policy.type or policy.mode
         setup = (state.model, state.sandbox, state.window)
-        if setup == state.told:
+        if setup == state.last_setup:
             return []
-        state.told = setup
+        state.last_setup = setup
         return [
             ev.Started(
                 *head,
