@@ -215,3 +215,15 @@ def test_a_note_is_shown_before_the_start(place: Place) -> None:
         "steno: permission mode yolo: this version of opencode cannot approve calls by itself"
         in done.stderr.decode()
     )
+
+
+def test_a_program_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a path it is that file, without one only PATH counts, as in a shell."""
+    file = tmp_path / "agent"
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ("./agent", "~/agent", "agent")
+    found = [program.find_program(name, {"PATH": "/usr/bin"}) for name in names]
+    assert found == [str(file), str(file), None]

@@ -52,7 +52,8 @@ _known_help: dict[str, CachedHelp] = {}  # by key; also without a writable cache
 
 def find_program(program: str, environ: Mapping[str, str]) -> str | None:
     """The absolute path of a program, searched in the PATH of `environ`; None if not found."""
-    name = Path(program).expanduser() if os.sep in program else program
+    # Not by Path: it would turn ./NAME, a file of this folder, into a name to search for.
+    name = os.path.expanduser(program)  # noqa: PTH111
     path = shutil.which(name, path=environ.get("PATH", os.defpath))
     return None if path is None else str(Path(path).absolute())
 
