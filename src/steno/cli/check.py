@@ -22,7 +22,7 @@ from ..pricing import price
 from ..recording.open import find_recordings, open_path, open_recording
 from ..views import check as view
 from .commands import EXIT_FAILED
-from .options import AGENT_HELP, CommandParser
+from .options import AGENT_HELP, CommandParser, add_rule_option
 from .output_options import add_output_options, outputs_from_options
 from .query_options import (
     NAME_FILTERS,
@@ -104,13 +104,7 @@ def _build_parser() -> CommandParser:
     rules.add_argument(
         "--policy", metavar="FILE", help=f"TOML file with rules (default: {POLICY_FILE})"
     )
-    rules.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="additional rule; VALUE in TOML syntax (repeatable)",
-    )
+    add_rule_option(rules)
     rules.add_argument("--list-rules", action="store_true", help="list all rules with examples")
     rules.add_argument("--baseline", metavar="NAME", help="compare with a stored baseline")
     rules.add_argument(

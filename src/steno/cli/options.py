@@ -54,6 +54,17 @@ def option_name(name: str) -> str:
     return OPTION_NAMES.get(name, "--" + name.rstrip("_").replace("_", "-"))
 
 
+def add_rule_option(group: argparse._ArgumentGroup) -> None:
+    """`--rule`, for commands that check runs."""
+    group.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="additional rule; VALUE in TOML syntax (repeatable)",
+    )
+
+
 def require_extra(option: str, module: str, extra: str) -> None:
     """StenoError if the package of an optional feature is not installed."""
     from importlib.util import find_spec

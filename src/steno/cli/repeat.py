@@ -19,7 +19,7 @@ from ..views import repeat as view
 from ..views.formatting import format_duration
 from ..views.live import LiveDisplay
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE_ERROR
-from .options import CommandParser, number_type, option_name
+from .options import CommandParser, add_rule_option, number_type, option_name
 from .run import RUN_ONLY_OPTIONS
 from .run_options import parse_args as parse_run_args
 from .run_options import read_prompt
@@ -114,13 +114,7 @@ def _build_parser() -> CommandParser:
     )
     rules = parser.add_argument_group("rules")
     rules.add_argument("--policy", metavar="FILE", help="TOML file with rules for each run and all")
-    rules.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="further rule, value as in TOML (repeatable; see: steno check --list-rules)",
-    )
+    add_rule_option(rules)
     rules.add_argument("--baseline", metavar="NAME", help="compare with a stored baseline")
     rules.add_argument("--save-baseline", metavar="NAME", help="store the statistics as a baseline")
     parser.add_argument("--quiet", action="store_true", help="print only the summary and errors")
