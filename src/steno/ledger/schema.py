@@ -439,9 +439,10 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("labels and origin", LABELS_AND_ORIGIN),
     ("context overhead", CONTEXT_OVERHEAD),
     ("indexes", INDEXES),
-    ("sums", sum_tables.migration() + INDEXES_BY_NAME),
+    ("sums", sum_tables.migration(sum_tables.SUM_TABLES) + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
     ("calls by time", CALLS_BY_TIME),
     ("team", TEAM),
+    ("number of sessions", sum_tables.migration([sum_tables.SESSION_COUNTS])),
 )

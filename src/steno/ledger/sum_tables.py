@@ -1,11 +1,11 @@
-"""Sums that the database keeps itself: of usage by hour, day and session, of runs and tools.
+"""Sums that the database keeps itself: of usage by hour, day and session, of runs, tools, sessions.
 
 `spend` has a row per session, model and hour, and `runs` one per run: a report over all of them
 would read a million rows. Triggers add every change of these tables to smaller ones, whatever
 statement makes it. SQLite has triggers per row, PostgreSQL per statement.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -99,18 +99,22 @@ SUM_TABLES = (
         },
     ),
 )
+SESSION_COUNTS = SumTable("session_counts", "sessions", {"agent": "{0}agent"}, {"sessions": "1"})
 
 
-def migration() -> str:
-    """The tables with the sums of what is in the ledger, and their triggers."""
+def migration(tables: Sequence[SumTable]) -> str:
+    """The tables with the sums of what is in the ledger, and their triggers.
+
+    All tables of one source are created by the same migration.
+    """
     statements = [
         *(
             statement
-            for table in SUM_TABLES
+            for table in tables
             for statement in (_create(table), table.add_all(table.source))
         ),
-        *_sqlite_triggers(),
-        *_postgres_triggers(),
+        *_sqlite_triggers(tables),
+        *_postgres_triggers(tables),
     ]
     return "".join(f"{statement};\n" for statement in statements)
 
@@ -125,8 +129,8 @@ def _create(table: SumTable) -> str:
     return f"CREATE TABLE {table.name} ({', '.join(columns)}, PRIMARY KEY ({key})) <by key>"
 
 
-def _sqlite_triggers() -> Iterator[str]:
-    for table in SUM_TABLES:
+def _sqlite_triggers(tables: Sequence[SumTable]) -> Iterator[str]:
+    for table in tables:
         insert = f"INSERT INTO {table.name} ({table.columns}) VALUES "
         add = f"{insert}({table.values('new.')}) {table.on_conflict}<;>"
         subtract = f"{insert}({table.values('old.', '-')}) {table.on_conflict}<;>"
@@ -141,14 +145,14 @@ def _sqlite_triggers() -> Iterator[str]:
             yield f"<sqlite> CREATE TRIGGER {name} {event} BEGIN {body} END"
 
 
-def _postgres_triggers() -> Iterator[str]:
-    for source in dict.fromkeys(table.source for table in SUM_TABLES):
-        tables = [table for table in SUM_TABLES if table.source == source]
-        subtract = "".join(f"{table.add_all('old_rows', '-')}<;> " for table in tables)
-        add = "".join(f"{table.add_all('new_rows')}<;> " for table in tables)
+def _postgres_triggers(tables: Sequence[SumTable]) -> Iterator[str]:
+    for source in dict.fromkeys(table.source for table in tables):
+        group = [table for table in tables if table.source == source]
+        subtract = "".join(f"{table.add_all('old_rows', '-')}<;> " for table in group)
+        add = "".join(f"{table.add_all('new_rows')}<;> " for table in group)
         clean = "".join(
             _delete_unused(table, "IN (SELECT session FROM old_rows)")
-            for table in tables
+            for table in group
             if table.follows_deletes
         )
         clean = f"IF TG_OP = 'DELETE' THEN {clean} END IF<;>" if clean else ""

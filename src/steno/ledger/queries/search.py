@@ -37,7 +37,9 @@ COMMON_WORD_HITS = 5_000  # from here on, the newest texts are tried first
 NEWEST_TEXTS = 20_000
 TEXT_COLUMNS = "t.at, t.session, t.run, s.project, t.role, t.text, t.seq"
 JOIN_SESSIONS = "LEFT JOIN sessions s ON s.id = t.session"
-NEWEST_FIRST_SQL = "t.at DESC, t.id"
+NEWEST_FIRST_SQL = "t.at DESC NULLS LAST, t.id"
+# The same order, which no index has: PostgreSQL then begins with the index of the words.
+HITS_FIRST_SQL = "t.at IS NULL, t.at DESC, t.id"
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 ProgressCallback = Callable[[int, int], None]  # texts or files done, in total; after each batch
@@ -162,7 +164,7 @@ def _query_index(
         both = where.copy().add_all(match)
         tables = f"{indexed} {JOIN_SESSIONS}{both.sql}"
         total = int(query_value(store, f"SELECT count(*) FROM {tables}", both.values))
-        sql = f"SELECT {TEXT_COLUMNS} FROM {tables} ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"
+        sql = f"SELECT {TEXT_COLUMNS} FROM {tables} ORDER BY {HITS_FIRST_SQL}{limit_sql}"
         return store.query(sql, both.values), total
     table = "texts_words" if store.kind == "sqlite" else indexed
     total = int(query_value(store, f"SELECT count(*) FROM {table}{match.sql}", match.values))
@@ -171,11 +173,11 @@ def _query_index(
         rows = _query_newest(store, match.copy(), limit_sql)
     if limit is None or len(rows) < limit:
         # Sessions are looked up for the rows that are left.
-        found = f"SELECT t.* FROM {indexed}{match.sql} ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"
+        found = f"SELECT t.* FROM {indexed}{match.sql} ORDER BY {HITS_FIRST_SQL}{limit_sql}"
         sql = (
             "SELECT f.at, f.session, f.run, s.project, f.role, f.text, f.seq "
             f"FROM ({found}) AS f LEFT JOIN sessions s ON s.id = f.session "
-            "ORDER BY f.at DESC, f.id"
+            "ORDER BY f.at DESC NULLS LAST, f.id"
         )
         rows = store.query(sql, match.values)
     return rows, total
@@ -184,18 +186,19 @@ def _query_index(
 def _query_newest(store: Store, match: WhereClause, limit_sql: str) -> list[Row]:
     """The rows of a common word among the newest texts, without sorting all that have it."""
     newest = f"SELECT * FROM texts t ORDER BY {NEWEST_FIRST_SQL} LIMIT {NEWEST_TEXTS}"
-    condition = match.copy()
+    condition = match
     if store.kind == "sqlite":
         # Their numbers are in the index of times; those of the word are looked up in between.
-        newest = newest.replace("*", "t.seq, t.at, t.id")
-        ((first, last),) = store.query(f"SELECT min(seq), max(seq) FROM ({newest}) AS t")
+        numbers = newest.replace("*", "t.seq, t.at, t.id")
+        ((first, last),) = store.query(f"SELECT min(seq), max(seq) FROM ({numbers}) AS newest")
         match.add_range("texts_words.rowid", first, last + 1)
-        condition = WhereClause().add(
-            f"t.seq IN (SELECT rowid FROM texts_words{match.sql})", *match.values
+        found = (
+            f"SELECT seq FROM ({numbers}) AS newest "
+            f"WHERE seq IN (SELECT rowid FROM texts_words{match.sql}) "
+            f"ORDER BY at DESC NULLS LAST, id{limit_sql}"
         )
-        newest = f"SELECT t.seq FROM ({newest}) AS t{condition.sql} ORDER BY {NEWEST_FIRST_SQL}"
-        condition = WhereClause().add(f"t.seq IN ({newest}{limit_sql})", *match.values)
         newest = "SELECT * FROM texts"
+        condition = WhereClause().add(f"t.seq IN ({found})", *match.values)
     sql = (
         f"SELECT {TEXT_COLUMNS} FROM ({newest}) AS t {JOIN_SESSIONS}{condition.sql} "
         f"ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"

@@ -8,7 +8,7 @@ from ..results import SessionSummary
 from ..totals import UsageTotals
 from .filters import Filters, WhereClause, select_columns
 from .runs import short_ids
-from .usage import SPEND_COLUMNS_SQL, SPEND_SUMS_SQL
+from .usage import SPEND_COLUMNS_SQL, SPEND_SUMS_SQL, count_sessions
 
 SESSION_SELECT_COLUMNS = select_columns(SessionSummary.__struct_fields__[:-2])  # only stored ones
 SESSION_RANKINGS = {
@@ -145,12 +145,11 @@ def sums_by_session(store: Store, ids: list[str]) -> dict[str, UsageTotals]:
 
 def sum_sessions(store: Store, where: WhereClause) -> tuple[int, UsageTotals]:
     """Return the number of matching sessions and their total usage."""
-    count = query_value(store, f"SELECT count(*) FROM sessions{where.sql}", where.values)
     table = "hourly_spend"
     if where.conditions:
         table = f"session_spend WHERE session IN (SELECT id FROM sessions{where.sql})"
     (figures,) = store.query(f"SELECT {SPEND_SUMS_SQL} FROM {table}", where.values)
-    return int(count), UsageTotals(*(int(figure or 0) for figure in figures))
+    return count_sessions(store, where), UsageTotals(*(int(figure or 0) for figure in figures))
 
 
 def get_session(store: Store, id_: str) -> SessionSummary:

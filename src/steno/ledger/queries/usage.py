@@ -136,11 +136,8 @@ def _rank_sessions(
         if (totals := UsageTotals(*figures)) != NO_SPEND
     ]
     _add_models(store, rows)
-    count = len(rows)
-    if len(rows) == limit:
-        sql = f"SELECT count(*) FROM session_spend{where.sql}"
-        count = int(query_value(store, sql, where.values))
-    return rows, count - len(rows)
+    count = count_sessions(store, sessions) if len(rows) == limit else len(rows)
+    return rows, max(0, count - len(rows))
 
 
 def _add_models(store: Store, rows: list[UsageRow]) -> None:
@@ -469,6 +466,13 @@ def count_runs_without_usage(store: Store, filters: Filters) -> int:
     return int(query_value(store, f"SELECT count(*) FROM runs{where.sql}", where.values))
 
 
+def count_sessions(store: Store, where: WhereClause) -> int:
+    """Return the number of matching sessions."""
+    counts = ("count(*)", "sessions") if where.conditions else ("sum(sessions)", "session_counts")
+    sql = "SELECT {} FROM {}".format(*counts)
+    return int(query_value(store, sql + where.sql, where.values) or 0)
+
+
 def context_peak(store: Store, filters: Filters) -> ContextPeak | None:
     """Return the largest context among the sessions active in the time range."""
     where = WhereClause().add("context_peak IS NOT NULL").add_names(filters)
@@ -476,7 +480,7 @@ def context_peak(store: Store, filters: Filters) -> ContextPeak | None:
     where.add_tags_of_session(filters, "id")
     sql = (
         f"SELECT context_peak, context_limit, id FROM sessions{where.sql} "
-        "ORDER BY context_peak DESC, id LIMIT 1"
+        "ORDER BY context_peak DESC NULLS LAST, id LIMIT 1"
     )
     return next((ContextPeak(*row) for row in store.query(sql, where.values)), None)
 
