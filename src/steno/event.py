@@ -289,11 +289,15 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
     outcome: str | None = None
 
 
+SUPERSEDED_NOTE = "superseded"  # first word of a note: the result of the run does not count
+
+
 class Notice(Event, tag="notice", frozen=True, gc=False):
     """A known kind that changes no figure: a status, a title, a fallback to another model.
 
     Exceptions: `request` is a request whose usage the agent does not report; `cut`, without a line,
-    says that part of the recording could not be read; `line_cut` that a line was too long.
+    says that part of the recording could not be read; `line_cut` that a line was too long; a `note`
+    is a decision of steno, such as SUPERSEDED_NOTE.
     """
 
     kind: str = ""

@@ -91,6 +91,47 @@ def test_cut_off_worker(server_fleet: FleetPlace, postgres_place: str) -> None:
     assert "so that others can take over" in place.logs()
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["returns", "dies"])
+def test_results_of_a_cut_off_worker_do_not_count(
+    server_fleet: FleetPlace, postgres_place: str, dies: bool
+) -> None:
+    """Its agents end while it has no contact; another worker has to run their tasks again."""
+    place = server_fleet
+    gate = place.folder / "gate"
+    tasks = [{"name": f"t{n}", "prompt": f"{n}\n@await {gate}"} for n in range(3)]
+    place.fleet("batch", place.tasks(*tasks), "--detach", "--jobs", "3")
+    with proxied(postgres_place) as proxy:
+        database = place.ledger.partition("?")[0].rpartition("/")[2]
+        url = f"postgresql://steno@127.0.0.1:{proxy.port}/{database}"
+        # As if on another machine: nobody here finds its recordings.
+        machine = {"STENO_LEDGER": url, "XDG_DATA_HOME": str(place.folder / "elsewhere")}
+        cut_off = place.worker("--jobs", "3", **machine)
+        wait_until(lambda: len(place.starts) == 3)
+        wait_until(lambda: len(place.query("SELECT id FROM runs")) == 3)
+        other = place.worker("--jobs", "3")
+        proxy.cut()
+        gate.touch()
+        wait_until(lambda: sum(line["what"] == "end" for line in place.log) == 3, 10)
+        if dies:
+            wait_until(lambda: "so that others can take over" in place.logs())
+            cut_off.kill()
+            cut_off.wait()
+        place.fleet("wait", "tasks", "--timeout", "60")
+        proxy.heal()
+        if dies:
+            place.worker("--jobs", "3", **machine)
+        wait_until(lambda: len(place.query("SELECT id FROM runs WHERE verdict IS NULL")) == 0)
+        finish(place, 3)
+        rows = place.query("SELECT error, succeeded FROM runs WHERE verdict = 'interrupted'")
+        assert len(rows) == 3
+        assert all("result not used: " in error for error, _ in rows)
+        # What they spent counts, once.
+        assert place.board()["cost_usd"] == pytest.approx(0.03 if dies else 0.06)
+        other.send_signal(signal.SIGTERM)
+        assert other.wait(60) == 0
+    assert "Traceback" not in place.logs()
+
+
 def test_task_that_kills_its_workers_is_parked(fleet: FleetPlace) -> None:
     file = fleet.tasks({"name": "bad", "prompt": "@die nowhere"}, {"name": "good", "prompt": "1"})
     fleet.fleet("batch", file, "--detach", "--jobs", "1")

@@ -3,7 +3,7 @@
 `@sleep S`, `@cost USD` (default 0.01), `@say TEXT`, `@fail`, `@fail-unless FILE`, `@limit FILE S`
 (a rate limit that resets in S seconds, unless FILE exists, which it creates), `@spend USD` (a
 request of about that cost each 0.2 s, until stopped), `@die FILE` (kill the parent process, unless
-FILE exists). It keeps a session file below HOME as Claude Code does.
+FILE exists), `@await FILE` (until it exists). It keeps a session file below HOME as Claude Code does.
 """
 
 import hashlib
@@ -107,6 +107,9 @@ answer = f"sha {digest[:12]}"
 for name, *rest in commands:
     if name == "@sleep":
         time.sleep(float(rest[0]))
+    elif name == "@await":
+        while not Path(rest[0]).exists():
+            time.sleep(0.05)
     elif name == "@cost":
         cost = float(rest[0])
     elif name == "@say":

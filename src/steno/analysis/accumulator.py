@@ -69,7 +69,6 @@ class Accumulator:
         "is_free",
         "last_at",
         "last_compaction",
-        "last_note",
         "latest_activity",
         "latest_message",
         "leftover_processes",
@@ -141,7 +140,6 @@ class Accumulator:
         self.leftover_processes: list[str] = []  # processes that outlived the agent
         self.read_problems: list[str] = []  # why part of the recording could not be read
         self.cut_lines = 0  # lines too long to be read
-        self.last_note = ""  # last note that steno added to the recording
         self.unknown = 0
         self.is_free = False  # the model runs on a local server
         self.context_window: int | None = None  # as reported by the model server
@@ -428,7 +426,7 @@ class Accumulator:
         if event.kind == "left" and event.text is not None:
             self.leftover_processes.append(event.text)
         elif event.kind == "note":
-            self.last_note = event.text or ""
+            self.facts.last_note = event.text or ""
         elif event.kind == "cut" and not event.line:
             self.read_problems.append(event.text or "")
         self.unmeasured_requests += event.kind == "request"

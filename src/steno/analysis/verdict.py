@@ -91,6 +91,7 @@ class Facts(Struct):
     allow_option: str = ""  # of `steno run`, if that started the agent and the agent has rules
     has_worked: bool = False  # a tool changed a file, or a command ran that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
+    last_note: str = ""  # that steno added to the recording
 
     @property
     def error_text(self) -> str:
@@ -576,6 +577,15 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
 
 
+def detect_superseded_result(facts: Facts) -> Judgement | None:
+    """A success that came too late: its task had been started again."""
+    word, _, reason = facts.last_note.partition(": ")
+    if word != ev.SUPERSEDED_NOTE:
+        return None
+    hint = "nothing to do: another run of the task counts"
+    return Judgement("interrupted", f"result not used: {reason}", hint, facts.evidence_lines)
+
+
 RULES: tuple[Rule, ...] = (
     detect_missing_program,
     detect_stop_request,
@@ -596,4 +606,5 @@ RULES: tuple[Rule, ...] = (
     detect_background_work,
     detect_denied_calls,
     detect_empty_answer,
+    detect_superseded_result,
 )

@@ -115,12 +115,15 @@ class Execution:
                 task.watchers.append(self._on_changed)
                 for _ in range(self._stops):
                     self._runner.interrupt()
+                runner = self._runner
             ended.wait()
         except StenoError as error:  # too many open files
             return Outcome(verdict="subprocess", ok=False, error=str(error))
-        report = self._runner.task.report
+        with self._lock:
+            self._runner = None  # there is nothing left to stop
+        report = runner.task.report
         if report is None:
-            error_text = str(self._runner.error or "no report")
+            error_text = str(runner.error or "no report")
             return Outcome(verdict="subprocess", ok=False, error=error_text)
         outcome = _outcome(report, prepared.setup.cwd)
         if monitor is not None:

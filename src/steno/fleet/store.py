@@ -458,12 +458,22 @@ class FleetStore:
 
         return self.write(update)
 
-    def add_cost(self, task: TaskRow, cost_nano: int | None, tokens: int | None) -> None:
-        """Book what an execution has spent, also one that is not the last."""
+    def add_cost(
+        self, task: TaskRow, worker: str, run: str, cost_nano: int | None, tokens: int | None
+    ) -> None:
+        """Book what a run has spent, also one that is not the last; a second call does nothing.
+
+        The run becomes that of the task if the task is still this worker's.
+        """
         self.execute(
             "UPDATE fleet_tasks SET cost_nano = coalesce(cost_nano + ?, cost_nano, ?), "
-            "tokens = coalesce(tokens + ?, tokens, ?), reserved_nano = NULL WHERE id = ?",
-            (cost_nano, cost_nano, tokens, tokens, task.id),
+            "tokens = coalesce(tokens + ?, tokens, ?), reserved_nano = NULL, "
+            "run = CASE WHEN worker = ? AND generation = ? THEN ? ELSE run END "
+            "WHERE id = ? AND coalesce(run, '') <> ?",
+            (
+                *(cost_nano, cost_nano, tokens, tokens),
+                *(worker, task.generation, run, task.id, run),
+            ),
         )
 
     def pause(self, agent: str, until: float, reason: str) -> None:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from platform import node
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config.files import new_run_id
 from ..errors import LedgerError, StenoError
 from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
-from ..runner.run_registry import host_id, lost_runs, recover_runs
+from ..runner.run_registry import host_id, lost_runs, recover_runs, supersede_run
 from .admission import LIMIT_POLL_SECONDS, Admission, admit, can_continue
 from .execution import Callbacks, Execution, Outcome, earlier_success
 from .liveness import (
@@ -42,7 +42,9 @@ WATCH_SECONDS = 0.2  # interval of the thread that kills agents in time
 SWEEP_SECONDS = 60.0  # between two looks for tasks that have fallen out of the queue
 STOP_SECONDS = 60.0  # for agents that were asked to stop
 DATABASE_POOL_SIZE = 4
+RESULT_COLUMNS = ("verdict", "error", "run", "session", "cwd")
 LogFunction = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Worker:
@@ -277,7 +279,7 @@ class Worker:
         """Back in contact: give up what is not done, and start again."""
         with self._guard:
             if self._executions:
-                return  # agents are being killed
+                return  # agents are being killed, or their results written
         self._requeue(self.id)
         self.store.register_worker(self._row())
         self._renewed_at = boot_seconds()
@@ -339,32 +341,43 @@ class Worker:
                 self._closed.wait(1.0)
 
     def _run(self, task: TaskRow) -> str:
-        id_ = task.id
-        spec = self.store.get_spec(id_)
+        spec = self.store.get_spec(task.id)
         while True:
             admission = self._wait_for_admission(task, spec)
             if admission is None:
                 return self._give_back(task)
             if admission.action == "drop":
                 return admission.reason
-            outcome = None
-            if task.started_at is not None:  # it was begun before
-                outcome = earlier_success(self._ledger, task)
-            outcome = outcome or self._execute(task, spec, admission.max_cost)
-            if outcome is None:
-                return self._give_back(task)
-            self.store.add_cost(task, outcome.cost_nano, outcome.tokens)
-            own = spec.options.get("max_cost")
-            if (
-                outcome.verdict == "max_budget"
-                and (own is None or (admission.max_cost or 0) < own)
-                and can_continue(self.store, task, admission.max_cost)
-                and self.store.wait_again(task, self.id)
-            ):
-                task = self.store.get_task(id_) or task
-                continue
-            self._finish(task, outcome)
-            return outcome.verdict
+            try:
+                answer = self._execute(task, spec, admission.max_cost)
+            finally:
+                with self._guard:
+                    self._executions.pop(task.id, None)
+            if answer is not None:
+                return answer
+            task = self.store.get_task(task.id) or task
+
+    def _execute(self, task: TaskRow, spec: TaskSpec, max_cost: float | None) -> str | None:
+        """Run the task and write its result; None if it waits for a larger share of the budget."""
+        outcome = None
+        if task.started_at is not None:  # it was begun before
+            outcome = earlier_success(self._ledger, task)
+        outcome = outcome or self._run_agent(task, spec, max_cost)
+        if outcome is None:
+            return self._give_back(task)
+        if outcome.run is not None:
+            spent = (outcome.run, outcome.cost_nano, outcome.tokens)
+            self._write_result(lambda: self.store.add_cost(task, self.id, *spent))
+        own = spec.options.get("max_cost")
+        if (
+            outcome.verdict == "max_budget"
+            and (own is None or (max_cost or 0) < own)
+            and can_continue(self.store, task, max_cost)
+            and self.store.wait_again(task, self.id)
+        ):
+            return None
+        self._finish(task, outcome)
+        return outcome.verdict
 
     def _wait_for_admission(self, task: TaskRow, spec: TaskSpec) -> Admission | None:
         """The answer, after all waits; None if the worker stops meanwhile."""
@@ -379,7 +392,7 @@ class Worker:
             self._stopping.wait(admission.wait_seconds * random.uniform(0.9, 1.3))  # noqa: S311
         return None
 
-    def _execute(self, task: TaskRow, spec: TaskSpec, max_cost: float | None) -> Outcome | None:
+    def _run_agent(self, task: TaskRow, spec: TaskSpec, max_cost: float | None) -> Outcome | None:
         """Run the agent; None if the worker was stopped or cut off meanwhile."""
         batch = self.store.get_batch(task.batch)
         put = self._notes.put
@@ -394,13 +407,9 @@ class Worker:
         execution = Execution(self._ledger, name, task, callbacks)
         with self._guard:
             self._executions[task.id] = execution
-        try:
-            if self._stopping.is_set() or self._is_fenced:
-                return None
-            outcome = execution.run(spec, self._prompt(task, spec), max_cost)
-        finally:
-            with self._guard:
-                self._executions.pop(task.id, None)
+        if self._stopping.is_set() or self._is_fenced:
+            return None
+        outcome = execution.run(spec, self._prompt(task, spec), max_cost)
         return None if execution.is_stopped and not outcome.ok else outcome
 
     def _prompt(self, task: TaskRow, spec: TaskSpec) -> str:
@@ -424,20 +433,33 @@ class Worker:
             self.store.give_back(task, self.id)
         return "stopped; it starts again"
 
+    def _write_result(self, write: Callable[[], T]) -> T:
+        """Write as soon as the database can be reached: nobody else knows what an agent did."""
+        while True:
+            try:
+                return write()
+            except LedgerError:
+                if self._stopping.is_set() or self._closed.wait(1.0):
+                    raise
+
     def _finish(self, task: TaskRow, outcome: Outcome) -> None:
-        written = self.store.finish(
-            task,
-            self.id,
-            outcome.text,
-            state="done" if outcome.ok else "failed",
-            verdict=outcome.verdict,
-            error=outcome.error,
-            run=outcome.run,
-            session=outcome.session,
-            cwd=outcome.cwd,
-        )
-        if written:
+        columns = {
+            "state": "done" if outcome.ok else "failed",
+            **{name: getattr(outcome, name) for name in RESULT_COLUMNS},
+        }
+        finish = self.store.finish
+        written = self._write_result(lambda: finish(task, self.id, outcome.text, **columns))
+        if not written:
+            self._drop_result(task, outcome)
+        else:
             detail = "" if outcome.ok else f": {outcome.error}"
             self._log(f"{task.name}: {outcome.verdict}{detail}")
             self.store.mark_ready(task.batch)
             self.queue.release(task.batch)
+
+    def _drop_result(self, task: TaskRow, outcome: Outcome) -> None:
+        """The task is not ours any more: a success that others can't know of does not count."""
+        row = self.store.get_task(task.id)
+        is_known = row is not None and row.run == outcome.run  # written before, or by another
+        if outcome.ok and outcome.run is not None and not is_known:
+            supersede_run(outcome.run, "another worker had taken over the task")

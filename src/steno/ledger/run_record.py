@@ -401,7 +401,7 @@ def upsert_task(store: Store, task: str | int | None) -> None:
     """Write the row of a task that is known from its recordings only."""
     runs = store.query(
         "SELECT agent, project, prompt, started_at, ended_at, verdict "
-        "FROM runs WHERE task = ? ORDER BY attempt",
+        "FROM runs WHERE task = ? ORDER BY started_at, attempt",
         (task,),
     )
     if not runs:

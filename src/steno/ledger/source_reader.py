@@ -303,7 +303,7 @@ def _task_columns(parser: RunParser) -> dict[str, str | int | None]:
     header = parser.header
     if header is None or header.task is None:
         return {}
-    _, _, decision = parser.accumulator.last_note.partition(": ")
+    _, _, decision = parser.accumulator.facts.last_note.partition(": ")
     return {
         "task": header.task,
         "attempt": header.attempt,

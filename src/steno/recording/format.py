@@ -8,7 +8,8 @@ A record is `[seconds since the start or null, code, data]`:
     in         bytes sent to the agent's stdin while it ran
     left       a process that outlived the agent: "PID SIGNAL COMMAND", with - as the signal if it
                was left running
-    note       a decision of steno with its reason: "resume: ..."
+    note       a decision of steno with its reason: "resume: ..."; "superseded: ..." may follow the
+               end: the result does not count, since the task was started again meanwhile
     alert      the context or a budget reached a level: {"kind": ..., "level": ..., "used": ...,
                "limit": ...}
     checked    the result of the JSON schema check: {"value": ...} or {"wrong": [...]}
@@ -423,6 +424,16 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def mark_superseded(path: str | os.PathLike[str], reason: str) -> None:
+    """Add to a closed recording that its result does not count."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        note = f"{ev.SUPERSEDED_NOTE}: {reason}"
+        os.write(file, encode_record(Record(None, "note", note.encode())))
+    finally:
+        os.close(file)
 
 
 class RecordingFile:

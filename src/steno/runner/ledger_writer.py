@@ -205,6 +205,8 @@ class LedgerQueue:
         if self._store is None:
             self._store = open_ledger(self._ledger, locks=self._locks)
         with self._store.transaction():
+            if not job.writer.is_used:  # given up while this thread waited for the server
+                raise LedgerError("not written")
             job.work(self._store)
 
     def _write_jobs(self) -> None:

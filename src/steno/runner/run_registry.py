@@ -29,6 +29,7 @@ from ..process import terminate_orphans
 from ..process.event_loop import EventLoop
 from ..process.process_tree import start_time_of
 from ..process.run_tag import pid_namespace
+from ..recording.format import mark_superseded
 
 RUN_INFO_SUFFIX = ".json"
 LOST_RUN_RETENTION_SECONDS = 30 * 86400.0  # entries of lost runs are deleted after that
@@ -243,6 +244,17 @@ def send_request(
 # -- recovery --------------------------------------------------------------------------------------
 
 
+def supersede_run(run: str, reason: str) -> None:
+    """Let the result of a run that is missing in the ledger not count.
+
+    Its task was given to another worker while this machine had no contact.
+    """
+    for info in lost_runs():
+        if info.run == run and info.over and info.tape is not None:
+            with suppress(OSError):  # without its recording, the run is never imported
+                mark_superseded(info.tape, reason)
+
+
 def recover_runs(store: Store) -> list[str]:
     """Recover lost runs: terminate their processes and import their recordings; messages.
 
@@ -261,6 +273,9 @@ def _recover_run(store: Store, info: RunInfo) -> str | None:
     if is_incomplete and info.tape is not None:
         from ..ledger.importer import import_sources  # lazy: loads every reader
 
+        if _was_started_again(store, info):
+            with suppress(OSError):  # read below, with a message
+                mark_superseded(info.tape, "the task was started again before this run was known")
         if run is None:
             _insert_lost_run(store, info)
         import_sources(store, [info.tape])
@@ -277,6 +292,12 @@ def _recover_run(store: Store, info: RunInfo) -> str | None:
         else "was lost: its steno process was killed"
     )
     return f"run {info.run} {cause}; recovered from its recording"
+
+
+def _was_started_again(store: Store, info: RunInfo) -> bool:
+    """Whether the ledger has a later run of the same task."""
+    sql = "SELECT 1 FROM runs WHERE task = ? AND id <> ? AND started_at > ? LIMIT 1"
+    return bool(store.query(sql, (info.task, info.run, int(info.started * 1000))))
 
 
 def _has_content(recording: Path) -> bool:
