@@ -39,7 +39,8 @@ from tests.support.claude_lines import (  # noqa: E402
 )
 from tests.support.scripted_place import Place  # noqa: E402
 
-from steno.ledger.rows import LIMIT_COLUMNS, now_ms  # noqa: E402
+from steno.ledger.protocol import now_ms  # noqa: E402
+from steno.ledger.rows import LIMIT_COLUMNS  # noqa: E402
 from steno.ledger.store import open_ledger  # noqa: E402
 from steno.recording.format import Header, Record, Recorder  # noqa: E402
 from steno.report import RunOrigin  # noqa: E402

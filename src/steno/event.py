@@ -6,7 +6,6 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums are exact
 NO_JSON = Raw(b"null")
 OptionalStr = str | None
 OptionalTime = datetime | None

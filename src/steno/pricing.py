@@ -22,8 +22,8 @@ from typing import Any
 from msgspec import DecodeError, Struct, json
 
 from .errors import StenoError
-from .event import NANO_PER_USD
 from .private_files import cache_path, write_cache_file
+from .units import NANO_PER_USD
 
 RATE_SCALE = 1_000_000  # rates are in millionths of a nano-dollar, so that all sums are integers
 LONG_CONTEXT_SUFFIX = "[1m]"  # of a model's name, with a window of a million tokens

@@ -18,7 +18,8 @@ import pytest
 
 from steno import report
 from steno.fleet.store import open_fleet
-from steno.ledger.rows import LIMIT_COLUMNS, now_ms
+from steno.ledger.protocol import now_ms
+from steno.ledger.rows import LIMIT_COLUMNS
 from steno.ledger.store import open_ledger
 from steno.team import approvals
 from steno.team.roster import Member

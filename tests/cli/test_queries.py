@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from steno.ledger.rows import LIMIT_COLUMNS, now_ms
+from steno.ledger.protocol import now_ms
+from steno.ledger.rows import LIMIT_COLUMNS
 from steno.ledger.store import open_ledger
 from steno.report import Report
 from steno.views.formatting import width

@@ -5,8 +5,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from steno.ledger.protocol import now_ms
 from steno.ledger.queries.limits import list_limits
-from steno.ledger.rows import now_ms
 from steno.ledger.store import open_ledger
 from tests.support.agent_programs import search_path
 from tests.support.claude import clean_env, installed

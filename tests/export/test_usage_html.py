@@ -14,7 +14,7 @@ from steno.export.charts import (
     stacked_bars,
     timeline,
 )
-from steno.ledger.rows import now_ms
+from steno.ledger.protocol import now_ms
 from tests.support.ledger_builder import HOUR, Book
 
 

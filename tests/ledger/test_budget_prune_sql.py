@@ -8,8 +8,8 @@ from steno.ledger.queries import search as texts
 from steno.ledger.queries.filters import Filters, TimeZone, resolve_projects
 from steno.ledger.queries.ledger import run_query
 from steno.ledger.queries.usage import group_spend, tool_sums
-from steno.ledger.rows import DAY_MS
 from steno.ledger.store import Store, open_ledger
+from steno.units import DAY_MS
 from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000  # 2026-11-15T12:34:56Z

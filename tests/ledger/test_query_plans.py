@@ -17,10 +17,10 @@ from benchmarks.growth import Rows, insert
 
 from steno import cli
 from steno.ledger.postgres import PostgresStore
+from steno.ledger.protocol import now_ms
 from steno.ledger.queries import search
 from steno.ledger.queries.filters import TimeZone
 from steno.ledger.queries.ledger import PruneSelection
-from steno.ledger.rows import now_ms
 from steno.ledger.sqlite import SQLiteStore
 from steno.ledger.store import Store, open_ledger
 from steno.web import pages

@@ -12,9 +12,9 @@ from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
 
 from steno import pricing
-from steno.event import NANO_PER_USD
 from steno.event import Usage as Share
 from steno.pricing import PROVIDERS, Rates, cost_of, price, price_periods, rates
+from steno.units import NANO_PER_USD
 
 OPUS = "claude-opus-5-5"
 SHARE = Share(

@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.codec.redact import MASK
-from steno.recording.format import Header, Record, Recorder, RecordingFile
+from steno.recording.format import Header, Record, Recorder, RecordingFile, mark_superseded
 from tests.support.claude_lines import (
     assistant,
     ended,
@@ -382,3 +382,21 @@ def test_a_run_without_a_result_starts_with_its_header_and_ends_with_its_exit(
     report = steno.read(tape(tmp_path / "run.steno", *shown, header=header))
     assert report.started_at is not None
     assert (report.started_at.timestamp(), report.duration_ms) == (1_800_000_000.0, 4040)
+
+
+def test_the_result_of_a_superseded_run_does_not_count(tmp_path: Path) -> None:
+    path = tape(tmp_path / "run.steno", out(stream(*hello())), ended(0))
+    before = steno.read(path)
+    mark_superseded(path, "another worker had taken over the task")
+    report = steno.read(path)
+    assert (report.verdict, report.ok, report.succeeded) == ("interrupted", False, True)
+    assert report.error == "result not used: another worker had taken over the task"
+    assert (report.tokens, report.cost, report.lines) == (before.tokens, before.cost, before.lines)
+    assert RecordingFile(path).header == Header(agent="claude")
+
+
+def test_a_superseded_failure_keeps_its_verdict(tmp_path: Path) -> None:
+    path = tape(tmp_path / "run.steno", out(stream(init(), failed())), ended(1))
+    before = steno.read(path)
+    mark_superseded(path, "another worker had taken over the task")
+    assert (steno.read(path).verdict, before.ok) == (before.verdict, False)

@@ -3,7 +3,8 @@
 `@sleep S`, `@cost USD` (default 0.01), `@say TEXT`, `@fail`, `@fail-unless FILE`, `@limit FILE S`
 (a rate limit that resets in S seconds, unless FILE exists, which it creates), `@spend USD` (a
 request of about that cost each 0.2 s, until stopped), `@die FILE` (kill the parent process, unless
-FILE exists), `@await FILE` (until it exists). It keeps a session file below HOME as Claude Code does.
+FILE exists), `@await FILE` (until it exists). It keeps a session file below HOME as Claude Code
+does.
 """
 
 import hashlib

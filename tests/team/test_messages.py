@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from steno.errors import StenoError
+from steno.ledger.protocol import now_ms
 from steno.ledger.queries import team as queries
 from steno.ledger.rebuild import rebuild
-from steno.ledger.rows import DAY_MS, now_ms
 from steno.ledger.store import Store
 from steno.team import approvals, claims, messages
 from steno.team.roster import Member, find_recipient, health, put_presence, roster
+from steno.units import DAY_MS
 from tests.support.ledger_builder import Book
 
 ADA = Member(id="task-ada", run="run-ada", session="session-ada", name="ada", since=now_ms())

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from steno.ledger.rows import LIMIT_COLUMNS, now_ms
+from steno.ledger.protocol import now_ms
+from steno.ledger.rows import LIMIT_COLUMNS
 from steno.ledger.store import open_ledger
 from tests.support.claude_lines import assistant, call, init, stream, text
 from tests.support.scripted_place import Place

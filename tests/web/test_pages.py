@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from steno.ledger.rows import now_ms
+from steno.ledger.protocol import now_ms
 from tests.support.ledger_builder import HOUR, Book
 from tests.support.scripted_place import Place
 from tests.web.conftest import serving

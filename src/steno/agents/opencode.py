@@ -27,6 +27,7 @@ from ..codec.colours import strip_colours
 from ..codec.decode import Count, decode_lenient, decoder
 from ..event import EventHead
 from ..report import HintTemplates
+from ..units import NANO_PER_USD
 from .base import (
     BACKEND_KEY_VARIABLE,
     Agent,
@@ -288,7 +289,7 @@ class OpenCodeReader:
         if cost is None or not 0 < cost < MAX_COST_USD or self._cost_nano is None:
             self._cost_nano = None
         else:
-            self._cost_nano += round(cost * ev.NANO_PER_USD)
+            self._cost_nano += round(cost * NANO_PER_USD)
 
     def _error(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         error = line.error or ErrorInfo()

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..event import NANO_PER_USD, CostState, ModelUsage, Result, Usage
+from ..event import CostState, ModelUsage, Result, Usage
 from ..report import Tokens
+from ..units import NANO_PER_USD
 
 TOKEN_COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h")
 _get_counters = attrgetter(*TOKEN_COUNTERS)

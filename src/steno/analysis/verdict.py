@@ -10,13 +10,7 @@ from shlex import quote
 from msgspec import Struct, field
 
 from .. import event as ev
-from ..report import (
-    ADVISORY_PREFIXES,
-    BackgroundTask,
-    DeniedCall,
-    HintTemplates,
-    Report,
-)
+from ..report import ADVISORY_PREFIXES, BackgroundTask, DeniedCall, HintTemplates, Report
 from .error_map import (
     CUT_MESSAGES,
     STOPPED_BY,
@@ -196,6 +190,9 @@ def detect_missing_program(facts: Facts) -> Judgement | None:
     return Judgement("not_found", text, "install the agent, or pass the path of its program")
 
 
+_STOP_VERDICTS = {
+    *("timeout", "stalled", "interrupted", "killed", "max_budget", "max_turns", "policy", "auth")
+}
 _STOP_MESSAGES = {
     "interrupted": "interrupted (Ctrl-C or steno stop)",
     "max_budget": "stopped by steno: budget used up",
@@ -207,16 +204,7 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
     """steno stopped the run before it closed with a result."""
     reason = facts.stop.why if facts.stop is not None else ""
     word, _, detail = reason.partition(": ")
-    if word not in (
-        "timeout",
-        "stalled",
-        "interrupted",
-        "killed",
-        "max_budget",
-        "max_turns",
-        "policy",
-        "auth",
-    ):
+    if word not in _STOP_VERDICTS:
         return None
     if facts.result is not None and not facts.result.is_error and not facts.has_later_requests:
         return None

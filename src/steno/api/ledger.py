@@ -11,12 +11,12 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import StenoError
 from ..ledger.importer import ImportResult, import_sources
+from ..ledger.protocol import now_ms
 from ..ledger.queries import ledger as ledger_queries
 from ..ledger.queries import runs, search, sessions
 from ..ledger.queries import usage as usage_queries
 from ..ledger.queries.filters import Filters, TimeRange, TimeZone, parse_time_range, resolve_filters
 from ..ledger.results import Note, RunSummary, SearchHit, SessionSummary
-from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
 from ..ledger.totals import GROUPINGS, ToolCallStats, UsageReport
 from ..report import VERDICTS, Report, Verdict

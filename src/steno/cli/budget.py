@@ -3,11 +3,11 @@
 import argparse
 from functools import partial
 
-from ..event import NANO_PER_USD
+from ..ledger.protocol import now_ms
 from ..ledger.queries import budget as queries
 from ..ledger.queries.filters import TimeZone
 from ..ledger.results import BudgetStatus
-from ..ledger.rows import now_ms
+from ..units import NANO_PER_USD
 from ..views.budget import budgets_table
 from ..views.formatting import format_money
 from .commands import EXIT_BUDGET_EXCEEDED, EXIT_USAGE_ERROR

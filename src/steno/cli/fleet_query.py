@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from ..errors import StenoError
-from ..event import NANO_PER_USD
 from ..fleet.board import find_batch, fleet_status, select_tasks
 from ..fleet.store import RETRYABLE_STATES, BatchRow, FleetStore, TaskRow, fleet_exists, open_fleet
+from ..units import NANO_PER_USD
 from ..views.fleet import render_status, render_tasks
 from .commands import EXIT_FAILED
 from .options import CommandParser
@@ -157,7 +157,10 @@ def _shown_batches(store: FleetStore, options: argparse.Namespace) -> list[Batch
     batches = store.batches()
     if options.all:
         return batches
-    sql = "SELECT DISTINCT batch FROM fleet_tasks WHERE state IN ('held', 'waiting', 'running')"
+    sql = (
+        "SELECT id FROM fleet_batches WHERE EXISTS (SELECT 1 FROM fleet_tasks "
+        "WHERE batch = fleet_batches.id AND state IN ('held', 'waiting', 'running'))"
+    )
     unfinished = {row[0] for row in store.query(sql)}
     return [batch for batch in batches if batch.id in unfinished] or batches[:1]
 

@@ -17,7 +17,6 @@ import msgspec
 from ..config import SETTINGS_BY_NAME, load_settings
 from ..config.files import new_run_id
 from ..errors import StenoError
-from ..event import NANO_PER_USD
 from ..fleet.board import Board, fleet_status, read_board, select_tasks
 from ..fleet.queue import TaskQueue, import_dbos
 from ..fleet.spec import TaskSpec
@@ -31,9 +30,10 @@ from ..fleet.task_file import (
 )
 from ..fleet.template import TaskResult, pipe_prompt
 from ..fleet.worker import Worker
-from ..ledger.rows import now_ms
+from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
+from ..units import NANO_PER_USD
 from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
 from .fleet_query import as_json, parse_seconds, restart_tasks, run_output, task_json

@@ -9,12 +9,12 @@ from ..config.files import list_recordings
 from ..errors import SourceError
 from ..ledger.discovery import transcript_folders
 from ..ledger.importer import ImportResult, import_sources
+from ..ledger.protocol import now_ms
 from ..ledger.queries import ledger as queries
 from ..ledger.queries import runs as run_queries
 from ..ledger.queries.filters import TimeZone, resolve_projects, time_before
 from ..ledger.queries.ledger import MAX_QUERY_SECONDS, run_query
 from ..ledger.rebuild import RebuildResult, rebuild
-from ..ledger.rows import now_ms
 from ..ledger.source_watcher import changed_sources
 from ..ledger.store import Store
 from ..runner.run_registry import finished_recordings

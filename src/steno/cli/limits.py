@@ -3,9 +3,9 @@
 import argparse
 from functools import partial
 
+from ..ledger.protocol import now_ms
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.limits import list_limits
-from ..ledger.rows import now_ms
 from ..views.formatting import wrap
 from ..views.limits import limits_page
 from .options import CommandParser

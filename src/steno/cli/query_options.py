@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import LedgerError, StenoError
 from ..export.tables import csv_parts, json_parts
-from ..ledger.protocol import LOCK_TIMEOUT_SECONDS, LockPolicy
+from ..ledger.protocol import LOCK_TIMEOUT_SECONDS, LockPolicy, now_ms
 from ..ledger.queries.filters import (
     Filters,
     TimeRange,
@@ -15,7 +15,6 @@ from ..ledger.queries.filters import (
     parse_time_range,
     resolve_filters,
 )
-from ..ledger.rows import now_ms
 from ..ledger.store import Store, open_ledger
 from ..views.formatting import escape_json, wrap
 from .terminal import detect_style, print_error, print_lines, write_bytes

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import usage as queries
 from ..ledger.queries.filters import Filters, TimeZone
-from ..ledger.rows import now_ms
 from ..ledger.store import Store
 from ..ledger.totals import (
     GROUPINGS,

@@ -11,13 +11,13 @@ from itertools import islice
 from .. import __version__
 from ..agents import AGENTS
 from ..codec.redact import redact
-from ..event import NANO_PER_USD
 from ..ledger.protocol import Store
 from ..ledger.queries.budget import list_budgets
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.limits import list_limits
 from ..ledger.queries.metrics import AgentSpend, RunCount, count_runs, sum_spend
 from ..report import VERDICTS
+from ..units import NANO_PER_USD
 from ..views.formatting import clean
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -15,8 +15,8 @@ from ..analysis.usage import nano_to_usd
 from ..ledger.protocol import Store
 from ..ledger.queries import runs, usage
 from ..ledger.queries.filters import Filters, TimeZone, period_name
-from ..ledger.rows import DAY_MS
 from ..ledger.totals import UsageRow, UsageTotals
+from ..units import DAY_MS
 from ..views.formatting import clean_lines, format_cents, format_compact, format_number
 from .charts import Series, meter, stacked_bars
 from .html import style_sheet, template_environment

@@ -10,9 +10,8 @@ task uses between two looks at its cost.
 
 from msgspec import Struct
 
-from ..event import NANO_PER_USD
-from ..ledger.protocol import Store, query_value
-from ..ledger.rows import now_ms
+from ..ledger.protocol import Store, now_ms, query_value
+from ..units import NANO_PER_USD
 from .store import BUDGET_REASON, BatchRow, FleetStore, TaskRow
 
 LIMIT_POLL_SECONDS = 0.5

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import StenoError
-from ..event import NANO_PER_USD
-from ..ledger.rows import now_ms
+from ..ledger.protocol import now_ms
+from ..units import NANO_PER_USD
 from .store import FINAL_STATES, BatchRow, FleetStore, TaskRow, WorkerRow
 
 MIN_PREFIX = 4  # of a task's id

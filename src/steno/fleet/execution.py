@@ -18,7 +18,7 @@ from ..agents import REPLAY_AGENT_NAME, get_agent
 from ..codec.redact import redact
 from ..config.files import data_folder
 from ..errors import StenoError
-from ..event import NANO_PER_USD, Event
+from ..event import Event
 from ..ledger.discovery import transcript_folders
 from ..ledger.queries.runs import load_report
 from ..ledger.run_record import finish_lost_task
@@ -28,6 +28,7 @@ from ..report import Report, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.prepare import PreparedTask, ensure_worktree, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
+from ..units import NANO_PER_USD
 from ..workspace.repository import GitError, clone_repository, fetch_repository
 from .spec import TaskSpec
 from .store import TaskRow

@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import LedgerError, LedgerLockedError, LedgerValueError
-from ..ledger.protocol import LockPolicy, Row, Store, chunks, placeholders
-from ..ledger.rows import now_ms
+from ..ledger.protocol import LockPolicy, Row, Store, chunks, now_ms, placeholders
 from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
 from .schema import MIGRATIONS

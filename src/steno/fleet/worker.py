@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..config.files import new_run_id
 from ..errors import LedgerError, StenoError
-from ..ledger.rows import now_ms
+from ..ledger.protocol import now_ms
 from ..ledger.store import open_ledger
 from ..runner.run_registry import host_id, lost_runs, recover_runs, supersede_run
 from .admission import LIMIT_POLL_SECONDS, Admission, admit, can_continue
@@ -434,7 +434,7 @@ class Worker:
         return "stopped; it starts again"
 
     def _write_result(self, write: Callable[[], T]) -> T:
-        """Write as soon as the database can be reached: nobody else knows what an agent did."""
+        """Write as soon as the database can be reached: only this worker has the result."""
         while True:
             try:
                 return write()

@@ -19,9 +19,8 @@ from msgspec import Struct
 from .. import pricing
 from ..errors import LedgerError, LedgerValueError, SourceError
 from . import discovery
-from .protocol import Row, Store, chunks, placeholders, query_column, query_value
+from .protocol import Row, Store, chunks, now_ms, placeholders, query_column, query_value
 from .queries.search import index_imported
-from .rows import now_ms
 from .run_record import has_fuller_report, upsert_run, upsert_task
 from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
 from .sqlite import IN_MEMORY

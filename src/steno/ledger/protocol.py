@@ -16,6 +16,11 @@ NOTICE_SECONDS = 2.0
 RETRY_SECONDS = 0.02
 
 
+def now_ms() -> int:
+    """The time as the ledger stores it: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class LockPolicy(Struct):
     """How long a ledger waits for locks. It may be changed by another thread meanwhile."""
 

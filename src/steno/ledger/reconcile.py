@@ -24,9 +24,10 @@ from ..analysis.usage import (
 )
 from ..analysis.usage import base_model_name as plain_name
 from ..codec.redact import redact
-from ..event import NANO_PER_USD, ModelUsage
+from ..event import ModelUsage
 from ..pricing import cache_saving, rates
 from ..report import Cost, ModelSummary, Report
+from ..units import NANO_PER_USD
 from .protocol import Store, chunks, placeholders, query_value
 from .queries.runs import SessionFigures, StoredReport, load_report
 from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id, utc_datetime

@@ -1,6 +1,5 @@
 """Rows of the ledger's tables, and how events become rows."""
 
-import time
 from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
 from typing import NamedTuple
@@ -15,16 +14,9 @@ from ..event import NO_JSON
 from .protocol import Row
 
 MAX_SECONDS = 253_402_300_800  # the year 10000
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
 # The year 9999, the last one that datetime supports; later times are damaged data.
 MAX_TIME_MS = 253_370_764_800_000
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def time_ms(time: datetime | None) -> int | None:

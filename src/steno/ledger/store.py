@@ -9,8 +9,7 @@ from threading import Event, Thread
 from typing import Any
 
 from ..errors import LedgerError
-from .protocol import NOTICE_SECONDS, LockPolicy, Row, Store, query_value
-from .rows import REQUEST_COLUMNS, now_ms
+from .protocol import NOTICE_SECONDS, LockPolicy, Row, Store, now_ms, query_value
 from .sqlite import IN_MEMORY, REBUILD_SUFFIX, SQLiteStore
 
 SCHEMA_VERSION = 12  # the number of migrations in `schema`; a test compares them
@@ -312,6 +311,8 @@ class MemoryStore(SQLiteStore):
         yield self.query(sql, values)
 
     def _flush_requests(self) -> None:
+        from .rows import REQUEST_COLUMNS  # lazy: it loads the events
+
         requests = self._requests
         self._requests = {}
         super().upsert("requests", REQUEST_COLUMNS, requests.values(), "ON CONFLICT DO NOTHING")

@@ -8,8 +8,9 @@ from msgspec.structs import astuple
 
 from ..analysis.usage import cache_hit_rate, nano_to_usd
 from ..report import Tokens
+from ..units import HOUR_MS, MINUTE_MS
 from .protocol import Row, Store
-from .rows import HOUR_MS, MINUTE_MS, ParsedToolCall
+from .rows import ParsedToolCall
 
 
 class SpendSums(Struct, gc=False):

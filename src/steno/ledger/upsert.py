@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from ..pricing import Rates, cache_saving, cost_of, price, rates
+from ..units import DAY_MS
 from .protocol import Row, Store
 from .reconcile import KNOWN_TOTAL_SOURCES, find_run_at, load_run_intervals, reconcile
 from .rows import (
     CALL_COLUMNS,
     CHANGE_COLUMNS,
-    DAY_MS,
     DENIAL_COLUMNS,
     LIMIT_COLUMNS,
     REQUEST_COLUMNS,

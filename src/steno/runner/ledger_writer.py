@@ -22,13 +22,14 @@ from ..ledger.protocol import (
     LOCK_TIMEOUT_SECONDS,
     NOTICE_SECONDS,
     LockPolicy,
+    now_ms,
     waiting_message,
 )
 from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.filters import TimeZone, has_rows
 from ..ledger.results import BudgetStatus
 from ..ledger.row_sink import LedgerRowSink
-from ..ledger.rows import LimitRow, RowBatch, limit_row, now_ms
+from ..ledger.rows import LimitRow, RowBatch, limit_row
 from ..ledger.run_record import (
     encode_tags,
     finish_task,

@@ -26,10 +26,10 @@ from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_na
 from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
-from ..event import NANO_PER_USD
 from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
+from ..units import NANO_PER_USD
 from ..workspace.git import add_worktree, remove_worktree
 from ..workspace.repository import GitError, Repository, open_repository, path_in_repository
 from .backend_probe import choose_backend, probe_backend

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from ..analysis.usage import add_optional, nano_to_usd, sum_optional
-from ..event import NANO_PER_USD
 from ..report import (
     Attempt,
     ChangedFile,
@@ -16,6 +15,7 @@ from ..report import (
     Tokens,
     ToolCallCounts,
 )
+from ..units import NANO_PER_USD
 
 _TOKEN_FIELDS = ("input", "cache_write", "cache_read", "output", "reasoning", "total")
 

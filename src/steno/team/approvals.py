@@ -14,10 +14,11 @@ import msgspec
 from ..analysis.live_state import call_target
 from ..codec.redact import redact, redact_and_truncate, redact_value
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import team as queries
 from ..ledger.queries.runs import ambiguous_prefix_error
 from ..ledger.queries.team import PermissionRequest
-from ..ledger.rows import now_ms, utc_iso
+from ..ledger.rows import utc_iso
 from ..ledger.store import Store
 from ..runner.run_registry import get_active_run, send_request
 from .roster import Member, ended_owners, registry_id

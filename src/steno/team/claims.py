@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import team as queries
 from ..ledger.queries.team import Claim
-from ..ledger.rows import now_ms, utc_iso
+from ..ledger.rows import utc_iso
 from ..ledger.store import Store
 from ..workspace.origin import find_repository_root, host_name, main_folder, read_repository
 from ..workspace.safe_path import RootFolder

@@ -19,10 +19,10 @@ from pydantic import Field
 from .. import __version__
 from ..codec.redact import redact_value
 from ..errors import StenoError
-from ..ledger.protocol import LockPolicy
+from ..ledger.protocol import LockPolicy, now_ms
 from ..ledger.queries import budget, search
 from ..ledger.queries.filters import Filters, TimeRange, TimeZone
-from ..ledger.rows import now_ms, utc_iso
+from ..ledger.rows import utc_iso
 from ..ledger.store import Store, open_ledger
 from ..runner.run_registry import get_active_run, send_request
 from ..runner.run_status import run_state

@@ -4,8 +4,9 @@ from typing import Any
 
 from ..codec.redact import redact
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import team as queries
-from ..ledger.rows import now_ms, utc_iso
+from ..ledger.rows import utc_iso
 from ..ledger.store import Store
 from .roster import Member, find_recipient
 

@@ -14,14 +14,16 @@ from msgspec import Struct
 from ..analysis.context import hp_and_status
 from ..config.files import data_folder
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import team as queries
 from ..ledger.queries.runs import ambiguous_prefix_error, find_run
-from ..ledger.rows import DAY_MS, MINUTE_MS, now_ms, utc_iso
+from ..ledger.rows import utc_iso
 from ..ledger.store import Store
 from ..process.process_tree import ancestor_pids, list_processes
 from ..process.run_tag import RUN_TAG_VARIABLE, parse_run_tags
 from ..runner.run_registry import RunInfo, active_runs, get_active_run, host_id
 from ..runner.run_status import active_run_states
+from ..units import DAY_MS, MINUTE_MS
 from ..workspace.origin import host_name, user_name
 
 PRESENCE_MS = MINUTE_MS  # what a run said is believed for this time

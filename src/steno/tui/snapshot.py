@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from ..analysis.usage import nano_to_usd
+from ..ledger.protocol import now_ms
 from ..ledger.queries import runs as run_queries
 from ..ledger.queries.budget import list_budgets
 from ..ledger.queries.filters import TimeRange, TimeZone, WhereClause
 from ..ledger.queries.limits import LimitStatus, list_limits
 from ..ledger.results import BudgetStatus, RunSummary
-from ..ledger.rows import now_ms
 from ..ledger.store import ledger_exists, open_ledger
 from ..report import Report
 from ..runner.run_status import active_run_states

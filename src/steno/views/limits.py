@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..ledger.queries.limits import LimitStatus
-from ..ledger.rows import DAY_MS, HOUR_MS, MINUTE_MS
+from ..units import DAY_MS, HOUR_MS, MINUTE_MS
 from .formatting import UNKNOWN, format_duration, gauge
 from .runs import LocalTimeFormatter
 from .table import Cell, Column, PageStyle, render_table

@@ -1,8 +1,8 @@
 """Tables of `steno show`: tool calls, changed files, and one line per run with totals."""
 
 from ..analysis.usage import nano_to_usd
-from ..event import NANO_PER_USD
 from ..report import Report, ToolCallSummary
+from ..units import NANO_PER_USD
 from .formatting import (
     UNKNOWN,
     format_count,

@@ -1,9 +1,9 @@
 """What a person may do from the page if `steno serve --allow-actions` permits it."""
 
 from ..errors import StenoError
+from ..ledger.protocol import now_ms
 from ..ledger.queries import runs
 from ..ledger.queries.team import PermissionRequest
-from ..ledger.rows import now_ms
 from ..runner.resume import resume_in_background
 from ..runner.run_registry import active_runs, send_request
 from ..team import approvals

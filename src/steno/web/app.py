@@ -21,10 +21,9 @@ from ..export.conversation import Step
 from ..export.html import style_sheet
 from ..fleet.board import FleetStatus, fleet_status
 from ..fleet.store import fleet_exists, open_fleet
-from ..ledger.protocol import Store
+from ..ledger.protocol import Store, now_ms
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.team import PermissionRequest
-from ..ledger.rows import now_ms
 from ..runner.run_registry import active_runs
 from ..team.approvals import open_requests
 from . import actions, pages, run_page

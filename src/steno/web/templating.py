@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from ..analysis.usage import nano_to_usd
 from ..export.html import template_environment
+from ..ledger.protocol import now_ms
 from ..ledger.queries.filters import TimeZone
-from ..ledger.rows import now_ms
 from ..views.formatting import (
     clean_lines,
     format_cents,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, text_of
+from ...units import NANO_PER_USD
 from . import wire
 from .tables import (
     CONTEXT_CATEGORIES,
@@ -365,7 +366,7 @@ def cost_state(data: bytes, head: ev.EventHead) -> ev.CostState:
     given = decode_lenient(data, wire.CostLine)
     shares = _model_usages(given.modelUsage)
     if not given.hasUnknownModelCost:
-        return ev.CostState(*head, _round_figure(given.totalCostUSD, ev.NANO_PER_USD), shares)
+        return ev.CostState(*head, _round_figure(given.totalCostUSD, NANO_PER_USD), shares)
     if shares is not None:  # it does not say of which model
         shares = {name: replace(share, cost_nano=None) for name, share in shares.items()}
     return ev.CostState(*head, None, shares)
@@ -418,7 +419,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             usage=usage,
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
-            cost_nano=None if is_guess else _round_figure(given.total_cost_usd, ev.NANO_PER_USD),
+            cost_nano=None if is_guess else _round_figure(given.total_cost_usd, NANO_PER_USD),
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
             uuid=given.uuid,
@@ -465,7 +466,7 @@ def _model_usages(
             share.outputTokens,
             share.thinkingTokens,
             share.cacheCreationEphemeral1hInputTokens,
-            None if is_guess else _round_figure(share.costUSD, ev.NANO_PER_USD),
+            None if is_guess else _round_figure(share.costUSD, NANO_PER_USD),
             None if is_guess else share.contextWindow,
             None if is_guess else share.maxOutputTokens,
             share.webSearchRequests,

@@ -4,7 +4,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from ...errors import StenoError
-from ...event import NANO_PER_USD
+from ...units import NANO_PER_USD
 from ..protocol import Store
 from ..results import BudgetStatus
 from ..totals import sum_totals

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from ...analysis.usage import base_model_name
 from ...errors import StenoError
+from ...units import DAY_MS, HOUR_MS, MINUTE_MS
 from ..protocol import Store, placeholders, query_column
 from ..results import decode_tags
-from ..rows import DAY_MS, HOUR_MS, MINUTE_MS
 
 OFFSET_SCAN_STEP_MS = 7 * DAY_MS  # no zone has changed its offset twice in a week
 LOCAL_EPOCH = datetime(1970, 1, 1)

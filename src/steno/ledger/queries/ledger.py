@@ -16,8 +16,9 @@ from typing import Any
 from msgspec import Struct
 
 from ...errors import LedgerError
+from ...units import HOUR_MS
 from ..protocol import Store, chunks, query_column
-from ..rows import HOUR_MS, pruned_id
+from ..rows import pruned_id
 from ..sqlite import SQLiteStore
 from ..totals import TOOL_COUNT_FIELDS
 from .filters import WhereClause, distinct_sql

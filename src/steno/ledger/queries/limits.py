@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from ...units import DAY_MS, HOUR_MS, MINUTE_MS
 from ..protocol import Store
 from ..results import TimeFormatter
-from ..rows import DAY_MS, HOUR_MS, LIMIT_COLUMNS, MINUTE_MS, utc_iso
+from ..rows import LIMIT_COLUMNS, utc_iso
 
 WINDOW_LENGTHS_MS = {"five_hour": 5 * HOUR_MS, "seven_day": 7 * DAY_MS}
 MIN_RATE_SPAN_MS = 5 * MINUTE_MS  # between two observations, for a rate of their own

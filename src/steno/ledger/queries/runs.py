@@ -12,9 +12,9 @@ from ...analysis.usage import nano_to_usd
 from ...codec.redact import redact
 from ...errors import StenoError
 from ...report import Cost, ModelSummary, Report, Tokens
+from ...units import DAY_MS
 from ..protocol import Store, chunks, placeholders, query_column, query_value
 from ..results import Note, RunSummary
-from ..rows import DAY_MS
 from .filters import (
     FAILED_RUN_SQL,
     RETRIED_TASKS_SQL,

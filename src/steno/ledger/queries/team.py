@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from ...errors import StenoError
+from ...units import DAY_MS, HOUR_MS
 from ..protocol import Store, chunks, placeholders, query_column, query_value
-from ..rows import DAY_MS, HOUR_MS
 
 RETENTION_MS = 7 * DAY_MS  # of messages, decided requests and presence
 MAX_ACTIVE_RUNS = 500

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from ...units import DAY_MS, HOUR_MS, MINUTE_MS
 from ..protocol import Row, Store, chunks, query_value
 from ..results import decode_tags
-from ..rows import DAY_MS, HOUR_MS, MINUTE_MS
 from ..totals import (
     BLOCK_HOURS,
     ORIGIN_COLUMNS,
