@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from steno.fleet.spec import TaskResult
+from steno.fleet.template import pipe_prompt
 from tests.support.fleet import FleetPlace, wait_until
 
 HOSTILE = "$(touch owned) `touch owned` \"'; touch owned #\n\n-x --help\n%s {0} {{x}} \\ é ✓ \u2028"
@@ -132,6 +134,46 @@ def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
     assert fleet.starts[2]["sha"].startswith(answer.split()[1])
     none = fleet.fleet("pipe", "nothing", "--", "x", code=2)
     assert b"no task or batch 'nothing'" in none.stderr
+
+
+def test_pipe_takes_runs_of_the_ledger(fleet: FleetPlace) -> None:
+    assert fleet.steno("run", "--name", "single", "@say forty-two").returncode == 0
+    ((run,),) = fleet.query("SELECT id FROM runs")
+    fleet.fleet("pipe", run[:10], "--wait", "--", "double it")
+    result = TaskResult("single", "success", "forty-two")
+    prompt = pipe_prompt([result], "double it")
+    assert fleet.starts[1]["sha"] == hashlib.sha256(prompt.encode()).hexdigest()
+    none = fleet.fleet("pipe", "feedfeed", "--", "x", code=2)
+    assert b"no task or batch 'feedfeed'" in none.stderr
+
+
+def test_prune_deletes_finished_tasks(any_fleet: FleetPlace) -> None:
+    fleet = any_fleet
+    graph: list[dict[str, object]] = [
+        {"name": "first", "prompt": "1"},
+        {"name": "bad", "prompt": "@fail"},
+        {"name": "later", "prompt": "2", "depends_on": ["first"]},
+    ]
+    fleet.fleet("batch", fleet.tasks(*graph), "--detach", "--rate", "2/999h")
+    worker = fleet.worker("--jobs", "2")
+    wait_until(lambda: fleet.board()["states"] == {"done": 1, "failed": 1, "waiting": 1})
+    worker.terminate()
+    worker.wait(60)
+    # "later" needs the result of "first", which therefore stays.
+    shown = fleet.fleet("prune", "tasks").stdout
+    assert shown == b"Dry run: would delete 1 finished task; run again with --yes.\n"
+    assert fleet.fleet("prune", "--older-than", "1d", "--yes").stdout == b"0 tasks deleted\n"
+    assert fleet.fleet("prune", "tasks", "--yes").stdout == b"1 task deleted\n"
+    assert fleet.board()["states"] == {"done": 1, "waiting": 1}
+    fleet.fleet("cancel", "tasks")
+    rows = json.loads(fleet.fleet("prune", "tasks", "--yes", "--json").stdout)
+    assert (rows["total"], rows["dry_run"]) == (2, False)
+    assert fleet.fleet("status", "tasks", code=2).stderr
+    assert len(fleet.query("SELECT id FROM runs")) == 2  # the ledger keeps them
+    assert not fleet.fleet("prune", code=2).stdout
+    # The same file is a new batch.
+    fleet.fleet("batch", "tasks.jsonl", "--jobs", "2", "--json", code=1)
+    assert fleet.board()["states"] == {"done": 2, "failed": 1}
 
 
 def test_wait_ends_with_124(fleet: FleetPlace) -> None:

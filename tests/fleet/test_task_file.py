@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from steno.errors import StenoError
-from steno.fleet.spec import TaskSpec
+from steno.fleet.spec import TaskResult, TaskSpec
 from steno.fleet.task_file import TaskDefaults, read_tasks, task_ids
-from steno.fleet.template import TaskResult, fill_in, frame, pipe_prompt
+from steno.fleet.template import fill_in, frame, pipe_prompt
 
 
 def read(path: Path, text: str | bytes) -> list[TaskSpec]:

@@ -91,6 +91,7 @@ FLEET_COMMANDS = {
     "pipe": "queue a task with the results of others in its prompt",
     "cancel": "cancel tasks",
     "retry": "start tasks again that failed",
+    "prune": "delete finished tasks and their results",
 }
 # Commands with commands of their own.
 SUBCOMMANDS = {"ledger": LEDGER_COMMANDS, "fleet": FLEET_COMMANDS, "team": TEAM_COMMANDS}

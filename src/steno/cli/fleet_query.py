@@ -1,4 +1,4 @@
-"""`steno fleet status`, `wait`, `collect`, `output`, `cancel` and `retry`."""
+"""`steno fleet status`, `wait`, `collect`, `output`, `cancel`, `retry` and `prune`."""
 
 import argparse
 import time
@@ -11,6 +11,7 @@ import msgspec
 from ..errors import StenoError
 from ..fleet.board import find_batch, fleet_status, select_tasks
 from ..fleet.store import RETRYABLE_STATES, BatchRow, FleetStore, TaskRow, fleet_exists, open_fleet
+from ..ledger.protocol import now_ms
 from ..units import NANO_PER_USD
 from ..views.fleet import render_status, render_tasks
 from .commands import EXIT_FAILED
@@ -392,8 +393,76 @@ def restart_tasks(store: FleetStore, queue: Any, tasks: list[TaskRow]) -> list[T
     return restarted
 
 
+PRUNE_EXAMPLES = """examples:
+  steno fleet prune --older-than 30d          show how many tasks would be deleted
+  steno fleet prune --older-than 30d --yes    delete them
+  steno fleet prune tasks --yes               the finished tasks of one batch
+
+Deletes finished tasks with their prompts and answers from the queue. Their runs stay in the
+ledger. The same task file starts them again.
+"""
+
+
+def run_prune(args: list[str]) -> int:
+    """Run `steno fleet prune` and return its exit code."""
+    parser = CommandParser(
+        "fleet prune", "Delete finished tasks and their results.", PRUNE_EXAMPLES
+    )
+    add_selection(parser)
+    parser.add_argument(
+        "--older-than", metavar="SPAN", help="only tasks that ended this long ago: 12h, 30d, 6m"
+    )
+    parser.add_argument("--yes", action="store_true", help="delete; without it, only show")
+    parser.add_json("print the tasks as one JSON object")
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    if not (options.tasks or options.tag or options.older_than):
+        parser.error("name a task or batch, or give --tag K=V or --older-than SPAN")
+    require_fleet(options.ledger)
+    before = _ended_before(options.older_than)
+    with open_fleet(options.ledger) as store:
+        is_selected = options.tasks or options.tag
+        tasks = selected(store, options, parser) if is_selected else store.tasks("true")
+        tasks = store.deletable(tasks, before)
+        if options.yes and tasks:
+            _delete_tasks(store, tasks)
+    if options.form == "json":
+        rows = [task_json(task) for task in tasks]
+        print_json(as_json({"rows": rows, "total": len(rows), "dry_run": not options.yes}))
+    elif options.yes:
+        print_lines([f"{_count(tasks)} deleted"])
+    else:
+        count = _count(tasks, "finished ")
+        print_lines([f"Dry run: would delete {count}; run again with --yes."])
+    return 0
+
+
+def _ended_before(span: str | None) -> int:
+    """The time of --older-than; without it, now."""
+    now = now_ms()
+    if span is None:
+        return now
+    from ..ledger.queries.filters import TimeZone, time_before
+
+    return time_before(TimeZone(), now, span, "--older-than")
+
+
+def _delete_tasks(store: FleetStore, tasks: list[TaskRow]) -> None:
+    from ..fleet.queue import TaskQueue
+
+    queue = TaskQueue(store)
+    try:
+        queue.forget(tasks, store.delete([task.id for task in tasks]))
+    finally:
+        queue.close()
+
+
 def _print_changed(form: str | None, tasks: list[TaskRow], word: str) -> None:
     if form == "json":
         print_tasks("json", tasks)
     else:
-        print_lines([f"{len(tasks)} tasks {word}"])
+        print_lines([f"{_count(tasks)} {word}"])
+
+
+def _count(tasks: list[TaskRow], adjective: str = "") -> str:
+    return f"{len(tasks)} {adjective}{'task' if len(tasks) == 1 else 'tasks'}"

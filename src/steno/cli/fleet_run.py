@@ -17,7 +17,7 @@ import msgspec
 from ..config import SETTINGS_BY_NAME, load_settings
 from ..config.files import new_run_id
 from ..errors import StenoError
-from ..fleet.board import Board, fleet_status, read_board, select_tasks
+from ..fleet.board import Board, fleet_status, read_board, select_results
 from ..fleet.queue import TaskQueue, import_dbos
 from ..fleet.spec import TaskSpec
 from ..fleet.store import BUDGET_REASON, BatchRow, FleetStore, TaskRow, open_fleet
@@ -28,7 +28,7 @@ from ..fleet.task_file import (
     read_tasks,
     task_ids,
 )
-from ..fleet.template import TaskResult, pipe_prompt
+from ..fleet.template import pipe_prompt
 from ..fleet.worker import Worker
 from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
@@ -488,7 +488,7 @@ PIPE_EXAMPLES = """examples:
   steno fleet pipe 3f9a21c0 77ab01d2 --agent codex --wait -- "which of the two is better?"
 
 The results are put before the prompt, each in a frame that its text cannot leave, and marked as
-data. TASK can be a whole batch; only tasks that have succeeded are used.
+data. TASK can be a whole batch, or a run in the ledger; only successes are used.
 """
 
 
@@ -499,7 +499,10 @@ def run_pipe(args: list[str]) -> int:
     )
     parser.usage = "steno fleet pipe TASK... [OPTIONS] -- PROMPT"
     parser.add_argument(
-        "tasks", nargs="+", metavar="TASK", help="id, name, BATCH/NAME, or a whole batch"
+        "tasks",
+        nargs="+",
+        metavar="TASK",
+        help="id, name, BATCH/NAME, a whole batch, or the id of a run (its start is enough)",
     )
     _add_spawn_options(parser)
     if "--" not in args and not {"-h", "--help"} & set(args):
@@ -510,11 +513,7 @@ def run_pipe(args: list[str]) -> int:
     if not prompt.strip():
         parser.error("the prompt after -- is empty")
     with open_fleet(options.ledger) as store:
-        tasks = [task for task in select_tasks(store, options.tasks) if task.state == "done"]
-        results = [
-            TaskResult(task.name, task.verdict or task.state, store.result_text(task.id))
-            for task in tasks
-        ]
+        results = [result for word in options.tasks for result in select_results(store, word)]
     if not results:
         raise StenoError("none of these tasks has succeeded yet; wait: steno fleet wait TASK")
     return _spawn(options, pipe_prompt(results, prompt))

@@ -8,6 +8,7 @@ from msgspec import Struct
 from ..errors import StenoError
 from ..ledger.protocol import now_ms
 from ..units import NANO_PER_USD
+from .spec import TaskResult
 from .store import FINAL_STATES, BatchRow, FleetStore, TaskRow, WorkerRow
 
 MIN_PREFIX = 4  # of a task's id
@@ -188,3 +189,38 @@ def _with_tag(store: FleetStore, tag: str) -> list[TaskRow]:
     if separator:
         return store.tasks(f"{where} AND value = ?)", (name, value))
     return store.tasks(f"{where})", (name,))
+
+
+def select_results(store: FleetStore, word: str) -> list[TaskResult]:
+    """The results of the successful tasks that a word names; else that of a run in the ledger."""
+    try:
+        tasks = select_tasks(store, [word])
+    except StenoError:
+        result = _result_of_run(store.ledger, word)
+        if result is None:
+            raise
+        return [result]
+    return [
+        TaskResult(task.name, task.verdict or task.state, store.result_text(task.id))
+        for task in tasks
+        if task.state == "done"
+    ]
+
+
+def _result_of_run(ledger: str | None, word: str) -> TaskResult | None:
+    """The answer of a successful run; None if the ledger has no such run."""
+    from ..codec.redact import redact  # lazy: `steno fleet status` needs none of it
+    from ..ledger.queries.runs import find_by_prefix, load_report
+    from ..ledger.store import open_existing_ledger
+
+    runs = open_existing_ledger(ledger)
+    if runs is None:
+        return None
+    try:
+        found = find_by_prefix(runs, word)
+        report = None if found is None else load_report(runs, found.id)
+    finally:
+        runs.close()
+    if report is None or not report.ok:
+        return None
+    return TaskResult(report.name or word, report.verdict, redact(report.result or report.text))

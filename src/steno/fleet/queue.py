@@ -152,6 +152,18 @@ class TaskQueue:
         if workflows:
             self._client.cancel_workflows(list(workflows))
 
+    def forget(self, tasks: Sequence[TaskRow], batches: Sequence[str]) -> None:
+        """Delete the workflows of tasks that were deleted, and the queues of batches."""
+        workflows = [
+            f"{task.id}-{generation}"
+            for task in tasks
+            for generation in range(1, task.generation + 1)
+        ]
+        for part in chunks(workflows):
+            self._client.delete_workflows(list(part))
+        for batch in batches:
+            self.close_batch(batch)
+
     def claimed_by(self, worker: str) -> list[str]:
         """The workflows that a worker has taken from the queue and not finished."""
         found = self._client.list_workflows(

@@ -1,4 +1,4 @@
-"""A task as it is queued. Apart from the reader of task files, which `steno fleet status` skips."""
+"""A task as it is queued, and its result. `steno fleet status` needs no more of a task file."""
 
 from typing import Any
 
@@ -28,3 +28,14 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def model(self) -> str | None:
         return self.options.get("model")
+
+
+class TaskResult(Struct, frozen=True):
+    """What a finished task passes on."""
+
+    name: str
+    verdict: str
+    text: str = ""
+    cwd: str | None = None
+    run: str | None = None
+    session: str | None = None

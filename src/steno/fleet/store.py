@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import LedgerError, LedgerLockedError, LedgerValueError
-from ..ledger.protocol import LockPolicy, Row, Store, chunks, now_ms, placeholders
+from ..ledger.protocol import LockPolicy, Row, Store, chunks, now_ms, placeholders, query_value
 from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
 from .schema import MIGRATIONS
@@ -110,6 +110,7 @@ TASK_COLUMNS = TaskRow.__struct_fields__
 BATCH_COLUMNS = BatchRow.__struct_fields__
 WORKER_COLUMNS = WorkerRow.__struct_fields__
 TASKS_SQL = f"SELECT {', '.join('t.' + name for name in TASK_COLUMNS)} FROM fleet_tasks t"
+TASK_TABLES = {"id": ("results", "specs", "tasks"), "task": ("tags", "needs")}  # by column
 T = TypeVar("T")
 
 
@@ -239,12 +240,8 @@ class FleetStore:
                 "rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds, "
                 "budget_nano = excluded.budget_nano",
             )
-            first = (
-                len(tasks)
-                and store.query(
-                    "SELECT coalesce(max(number), 0) FROM fleet_tasks WHERE batch = ?", (batch.id,)
-                )[0][0]
-            )
+            sql = "SELECT coalesce(max(number), 0) FROM fleet_tasks WHERE batch = ?"
+            first = query_value(store, sql, (batch.id,))
             rows = [
                 (
                     *(id_, batch.id, first + number, spec.name, spec.agent, spec.model),
@@ -253,8 +250,7 @@ class FleetStore:
                 for number, (id_, spec) in enumerate(tasks, 1)
             ]
             nothing = "ON CONFLICT DO NOTHING"
-            columns = (*TASK_COLUMNS[:9],)
-            store.upsert("fleet_tasks", columns, rows, nothing)
+            store.upsert("fleet_tasks", TASK_COLUMNS[:9], rows, nothing)
             specs = [(id_, encode(spec).decode()) for id_, spec in tasks]
             update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec"
             store.upsert("fleet_specs", ("id", "spec"), specs, update)
@@ -403,6 +399,34 @@ class FleetStore:
                 "AND state IN ('held', 'waiting', 'running')",
                 (now_ms(), *part),
             )
+
+    def deletable(self, tasks: Iterable[TaskRow], ended_before: int) -> list[TaskRow]:
+        """Of these tasks, those that have ended and that no unfinished task depends on."""
+        unfinished = "SELECT n.needs FROM fleet_needs n JOIN fleet_tasks d ON d.id = n.task "
+        marks = placeholders(len(FINAL_STATES))
+        rows = self.query(f"{unfinished} WHERE d.state NOT IN ({marks})", FINAL_STATES)
+        needed = {row[0] for row in rows}
+        return [
+            task
+            for task in tasks
+            if task.is_final and (task.ended_at or 0) < ended_before and task.id not in needed
+        ]
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete tasks with their results, and batches without any left; returns the latter."""
+
+        def remove(store: Store) -> list[str]:
+            for part in chunks(ids):
+                marks = placeholders(len(part))
+                for key, tables in TASK_TABLES.items():
+                    for table in tables:
+                        store.execute(f"DELETE FROM fleet_{table} WHERE {key} IN ({marks})", part)
+            empty = "NOT EXISTS (SELECT 1 FROM fleet_tasks WHERE batch = fleet_batches.id)"
+            batches = [row[0] for row in store.query(f"SELECT id FROM fleet_batches WHERE {empty}")]
+            store.execute(f"DELETE FROM fleet_batches WHERE {empty}")
+            return batches
+
+        return self.write(remove)
 
     # -- one task, by its worker -----------------------------------------------------------------
 

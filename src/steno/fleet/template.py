@@ -7,25 +7,13 @@ is. Results are what an agent wrote, so they are framed, and cannot end their fr
 import re
 from collections.abc import Iterator, Mapping
 
-from msgspec import Struct
-
 from ..config import require_known_name
+from .spec import TaskResult
 
 RESULT_FIELDS = ("text", "verdict", "cwd", "run", "session")
 _PLACEHOLDER = re.compile(r"\{\{\s*(vars|tasks)\.([^{}\s]+?)\s*\}\}")
 _FRAME_END = re.compile(r"<(?=\s*/?\s*result\b)", re.IGNORECASE)
 _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
-
-
-class TaskResult(Struct, frozen=True):
-    """What a finished task passes on."""
-
-    name: str
-    verdict: str
-    text: str = ""
-    cwd: str | None = None
-    run: str | None = None
-    session: str | None = None
 
 
 def referenced_tasks(prompt: str) -> Iterator[tuple[str, str]]:

@@ -33,9 +33,9 @@ from .queue import (
     import_dbos,
     queue_name,
 )
-from .spec import TaskSpec
+from .spec import TaskResult, TaskSpec
 from .store import QUEUE_SCHEMA, FleetStore, TaskRow, WorkerRow
-from .template import TaskResult, fill_in
+from .template import fill_in
 
 MAX_TAKEOVERS = 3
 WATCH_SECONDS = 0.2  # interval of the thread that kills agents in time
