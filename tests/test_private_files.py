@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,24 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     with temporary_folder(str(tmp_path)):
         pass
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_temporary_folders_of_several_threads_stay(tmp_path: Path) -> None:
+    """Each one deletes unused folders first; one that was just created is not among them."""
+    lost: list[object] = []
+
+    def use() -> None:
+        for _ in range(150):
+            try:
+                with temporary_folder(str(tmp_path)) as folder:
+                    Path(folder, "file").write_text("1")
+            except OSError as error:
+                lost.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lost == []
+    assert list(tmp_path.iterdir()) == []

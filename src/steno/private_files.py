@@ -50,9 +50,12 @@ def temporary_folder(parent: str | None = None) -> Iterator[str]:
     parent = parent or tempfile.gettempdir()
     _remove_unused_folders(parent)
     folder = tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=parent)
-    lock = os.open(Path(folder, LOCK_NAME), os.O_CREAT | os.O_RDWR, 0o600)
+    # Locked before it has its name: others would take a folder with a free lock for unused.
+    draft = Path(folder, f"{LOCK_NAME}.new")
+    lock = os.open(draft, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         try_lock(lock)
+        draft.rename(Path(folder, LOCK_NAME))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
