@@ -7,9 +7,9 @@ from benchmarks.growth import Rows, insert
 
 from steno.ledger.protocol import Store
 from steno.ledger.store import open_ledger
-from steno.ledger.sum_tables import SESSION_COUNTS, SUM_TABLES, SumTable
+from steno.ledger.sum_tables import ROW_COUNTS, SUM_TABLES, SumTable
 
-TABLES = (*SUM_TABLES, SESSION_COUNTS)
+TABLES = (*SUM_TABLES, ROW_COUNTS)
 
 
 def kept(store: Store, table: SumTable) -> set[tuple[object, ...]]:

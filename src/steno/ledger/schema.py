@@ -444,5 +444,5 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("search", SEARCH),
     ("calls by time", CALLS_BY_TIME),
     ("team", TEAM),
-    ("number of sessions", sum_tables.migration([sum_tables.SESSION_COUNTS])),
+    ("number of sessions", sum_tables.migration([sum_tables.ROW_COUNTS])),
 )

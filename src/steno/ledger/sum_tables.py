@@ -25,6 +25,7 @@ class SumTable(Struct, frozen=True):
     key: dict[str, str]  # column and value
     sums: dict[str, str]
     follows_deletes: bool = False  # a row without any row of the source is deleted
+    ignores_updates: bool = False  # for sums that an update can't change, such as a count
 
     @property
     def columns(self) -> str:
@@ -99,7 +100,9 @@ SUM_TABLES = (
         },
     ),
 )
-SESSION_COUNTS = SumTable("session_counts", "sessions", {"agent": "{0}agent"}, {"sessions": "1"})
+ROW_COUNTS = SumTable(
+    "row_counts", "sessions", {"name": "'sessions'"}, {"total": "1"}, ignores_updates=True
+)
 
 
 def migration(tables: Sequence[SumTable]) -> str:
@@ -140,6 +143,8 @@ def _sqlite_triggers(tables: Sequence[SumTable]) -> Iterator[str]:
             ("UPDATE", subtract + add),
             ("DELETE", subtract + clean),
         ):
+            if action == "UPDATE" and table.ignores_updates:
+                continue
             name = f"{table.name}_{action.lower()}"
             event = f"AFTER {action} ON {table.source}"
             yield f"<sqlite> CREATE TRIGGER {name} {event} BEGIN {body} END"
@@ -166,6 +171,8 @@ def _postgres_triggers(tables: Sequence[SumTable]) -> Iterator[str]:
             ("UPDATE", "OLD TABLE AS old_rows NEW TABLE AS new_rows"),
             ("DELETE", "OLD TABLE AS old_rows"),
         ):
+            if action == "UPDATE" and all(table.ignores_updates for table in group):
+                continue
             yield (
                 f"<postgresql> CREATE TRIGGER {source}_{action.lower()} AFTER {action} ON {source} "
                 f"REFERENCING {rows} FOR EACH STATEMENT EXECUTE FUNCTION add_{source}()"

@@ -468,9 +468,10 @@ def count_runs_without_usage(store: Store, filters: Filters) -> int:
 
 def count_sessions(store: Store, where: WhereClause) -> int:
     """Return the number of matching sessions."""
-    counts = ("count(*)", "sessions") if where.conditions else ("sum(sessions)", "session_counts")
-    sql = "SELECT {} FROM {}".format(*counts)
-    return int(query_value(store, sql + where.sql, where.values) or 0)
+    sql = f"SELECT count(*) FROM sessions{where.sql}"
+    if not where.conditions:
+        sql = "SELECT sum(total) FROM row_counts WHERE name = 'sessions'"
+    return int(query_value(store, sql, where.values) or 0)
 
 
 def context_peak(store: Store, filters: Filters) -> ContextPeak | None:
