@@ -11,6 +11,7 @@ from pathlib import Path
 PRIVATE_MODE = 0o700
 TEMPORARY_PREFIX = "steno-tmp-"
 LOCK_NAME = ".lock"
+LOCK_POLL_SECONDS = 0.02
 UNLOCKED_SECONDS = 3600.0  # a folder without a lock may have just been created
 
 
@@ -35,6 +36,19 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def wait_for_lock(folder: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock of a folder, among all processes; after this time, continue without it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        give_up_at = time.monotonic() + seconds
+        while not try_lock(descriptor) and time.monotonic() < give_up_at:
+            time.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

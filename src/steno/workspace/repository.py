@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
-from ..private_files import temporary_folder
+from ..private_files import temporary_folder, wait_for_lock
 from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_TIMEOUT, RunOnce
 from .origin import find_repository_root
 
@@ -217,14 +217,18 @@ class Repository:
 
     @contextmanager
     def shared_worktrees(self, path: Path) -> Iterator[None]:
-        """Let `git worktree add` register a worktree in the repository."""
+        """Let `git worktree add` register a worktree in the repository, one at a time.
+
+        It reads the registrations of the others, and fails if one is half written.
+        """
         registered = self.common_dir / "worktrees"
         registered.mkdir(exist_ok=True)
         (self.own_dir / "worktrees").symlink_to(registered)
-        yield
-        # Git has written a path in our temporary folder.
-        name = Path(os.fsdecode(_read_pointer(path / ".git")).strip()).name
-        (path / ".git").write_bytes(b"gitdir: %s\n" % os.fsencode(registered / name))
+        with wait_for_lock(registered, DEFAULT_TIMEOUT_SECONDS):
+            yield
+            # Git has written a path in our temporary folder.
+            name = Path(os.fsdecode(_read_pointer(path / ".git")).strip()).name
+            (path / ".git").write_bytes(b"gitdir: %s\n" % os.fsencode(registered / name))
 
     def save_index(self) -> None:
         """Make our index that of the worktree."""
