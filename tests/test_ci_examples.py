@@ -19,7 +19,7 @@ import yaml
 from steno.cli.commands import COMMANDS
 from tests.support.agent_programs import search_path
 from tests.support.claude import clean_env, installed
-from tests.support.modelserver import ModelServer, Step, call, say
+from tests.support.modelserver import Hang, ModelServer, Step, call, say
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -189,7 +189,8 @@ def test_the_action_reports_a_success(machine: Machine) -> None:
 
 def test_the_action_fails_by_the_policy_and_still_uploads(machine: Machine) -> None:
     (machine.work / "policy.toml").write_text('forbid_commands = ["git push"]\n')
-    with machine.serve(call("Bash", command="git push", description="a step"), say("Done.")):
+    # No second answer: only the policy ends the run.
+    with machine.serve(call("Bash", command="git push", description="a step"), Hang()):
         run = ActionRun(machine, prompt="go", allow="Bash", policy="policy.toml", package="")
     assert (run.code, run.outputs["verdict"]) == (3, "policy")
     assert [path.name for path in run.uploads] == ["report.json", "run.html"]

@@ -55,6 +55,7 @@ class Outcome(Struct, kw_only=True):
     cwd: str | None = None
     cost_nano: int | None = None
     tokens: int | None = None
+    is_stopped: bool = False  # by the worker: the task starts again, or was cancelled
 
 
 class Callbacks(Struct):
@@ -95,6 +96,11 @@ class Execution:
 
     def run(self, spec: TaskSpec, prompt: str, max_cost: float | None) -> Outcome:
         """Run the task to its end. A task that cannot be prepared fails."""
+        outcome = self._run(spec, prompt, max_cost)
+        outcome.is_stopped = self.is_stopped and not outcome.ok
+        return outcome
+
+    def _run(self, spec: TaskSpec, prompt: str, max_cost: float | None) -> Outcome:
         try:
             prepared = self._prepare(spec, prompt, max_cost)
             monitor = None

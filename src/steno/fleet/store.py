@@ -401,11 +401,12 @@ class FleetStore:
             )
 
     def deletable(self, tasks: Iterable[TaskRow], ended_before: int) -> list[TaskRow]:
-        """Of these tasks, those that have ended and that no unfinished task depends on."""
-        unfinished = "SELECT n.needs FROM fleet_needs n JOIN fleet_tasks d ON d.id = n.task "
-        marks = placeholders(len(FINAL_STATES))
-        rows = self.query(f"{unfinished} WHERE d.state NOT IN ({marks})", FINAL_STATES)
-        needed = {row[0] for row in rows}
+        """Of these tasks, those that have ended, and whose result no other one may still need."""
+        tasks = list(tasks)
+        sql = "SELECT n.needs, n.task FROM fleet_needs n JOIN fleet_tasks d ON d.id = n.task "
+        rows = self.query(f"{sql} WHERE d.state <> 'done'")
+        chosen = {task.id for task in tasks if task.is_final}
+        needed = {needs for needs, task in rows if task not in chosen}
         return [
             task
             for task in tasks

@@ -363,11 +363,11 @@ class Worker:
         if task.started_at is not None:  # it was begun before
             outcome = earlier_success(self._ledger, task)
         outcome = outcome or self._run_agent(task, spec, max_cost)
-        if outcome is None:
-            return self._give_back(task)
-        if outcome.run is not None:
+        if outcome is not None and outcome.run is not None:
             spent = (outcome.run, outcome.cost_nano, outcome.tokens)
             self._write_result(lambda: self.store.add_cost(task, self.id, *spent))
+        if outcome is None or outcome.is_stopped:
+            return self._give_back(task)
         own = spec.options.get("max_cost")
         if (
             outcome.verdict == "max_budget"
@@ -393,7 +393,7 @@ class Worker:
         return None
 
     def _run_agent(self, task: TaskRow, spec: TaskSpec, max_cost: float | None) -> Outcome | None:
-        """Run the agent; None if the worker was stopped or cut off meanwhile."""
+        """Run the agent; None if the worker was stopped or cut off before it started."""
         batch = self.store.get_batch(task.batch)
         put = self._notes.put
         note = self.store.note_session
@@ -409,8 +409,7 @@ class Worker:
             self._executions[task.id] = execution
         if self._stopping.is_set() or self._is_fenced:
             return None
-        outcome = execution.run(spec, self._prompt(task, spec), max_cost)
-        return None if execution.is_stopped and not outcome.ok else outcome
+        return execution.run(spec, self._prompt(task, spec), max_cost)
 
     def _prompt(self, task: TaskRow, spec: TaskSpec) -> str:
         if not spec.depends_on:
