@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def test_interrupted_batch_continues(any_fleet: FleetPlace) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"start it again to continue" in err
+    assert b"stopped; to continue: steno fleet batch " in err
     assert place.board()["states"].get("running") is None
     place.fleet("batch", file, "--jobs", "6")
     assert place.verdicts() == {"success": 6}
@@ -252,3 +253,64 @@ def test_worktrees_and_commits(fleet: FleetPlace) -> None:
     assert (folders["w"] / "new").read_text() == "w\n"
     assert not (repository / "new").exists()
     assert (folders["c"] / "f").read_text() == (folders["u"] / "f").read_text() == "one\n"
+
+
+def test_corrected_file_completes_the_batch(any_fleet: FleetPlace) -> None:
+    """The old line is replaced, what depends on it starts, and a deleted line does not run."""
+    fleet = any_fleet
+    lines: list[dict[str, object]] = [
+        {"name": "a", "prompt": "@fail"},
+        {"name": "b", "prompt": "{{tasks.a.text}}", "depends_on": ["a"]},
+        {"name": "c", "prompt": "3"},
+    ]
+    fleet.fleet("batch", fleet.tasks(*lines), code=1)
+    assert fleet.board()["states"] == {"failed": 1, "blocked": 1, "done": 1}
+    lines[0]["prompt"] = "@say right"
+    said = fleet.fleet("batch", fleet.tasks(*lines[:2]))
+    assert b"tasks: 1 new, 1 known before, 1 no longer in the file" in said.stderr
+    assert fleet.board()["states"] == {"done": 3}  # what has succeeded stays
+    assert fleet.fleet("output", "tasks/a").stdout == b"right\n"
+    assert len(fleet.starts) == 4
+
+
+def test_batch_keeps_its_limits(fleet: FleetPlace) -> None:
+    tasks = fleet.tasks(*({"prompt": f"{n}\n@cost 0.4"} for n in range(5)))
+    fleet.fleet("batch", tasks, "--budget", "1", "--jobs", "1", code=1)
+    states = fleet.board()["states"]
+    assert states["blocked"] >= 1
+    again = fleet.fleet("batch", tasks, "--jobs", "1", code=1)
+    assert b"--budget 1 as before; --budget off removes it" in again.stderr
+    assert fleet.board()["states"] == states
+    fleet.fleet("batch", tasks, "--jobs", "1", "--budget", "off")
+    assert fleet.board()["states"] == {"done": 5}
+
+
+def test_more_budget_continues_what_it_stopped(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"prompt": "@spend 0.05"})
+    fleet.fleet("batch", file, "--budget", "0.2", code=1)
+    assert fleet.board()["failures"] == {"max_budget": 1}
+    fleet.fleet("batch", file, "--budget", "0.2", code=1)
+    assert len(fleet.starts) == 1  # nothing is left of it
+    fleet.fleet("batch", file, "--budget", "0.4", code=1)
+    assert len(fleet.starts) == 2
+
+
+def test_stopped_runs_count_for_the_budget(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"name": "a", "prompt": "@spend 0.05"})
+    process = fleet.start("fleet", "batch", file.name, "--budget", "9", stderr=subprocess.PIPE)
+    wait_until(lambda: fleet.starts)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert b"stopped; to continue: steno fleet batch tasks.jsonl --budget 9" in errors
+    assert fleet.board()["states"] == {"waiting": 1}
+    assert fleet.board()["cost_usd"] > 0.1
+    fleet.fleet("cancel", "a")
+
+
+def test_worker_prints_finished_tasks_as_json(fleet: FleetPlace) -> None:
+    tasks = fleet.tasks({"name": "a", "prompt": "@say one"}, {"name": "b", "prompt": "@fail"})
+    fleet.fleet("batch", tasks, "--detach")
+    lines = fleet.fleet("worker", "--until-empty", "--json").stdout.splitlines()
+    rows = {row["name"]: row["state"] for row in map(json.loads, lines)}
+    assert rows == {"a": "done", "b": "failed"}

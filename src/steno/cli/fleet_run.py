@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import join
 from threading import RLock
 
 import msgspec
@@ -17,10 +18,18 @@ import msgspec
 from ..config import SETTINGS_BY_NAME, load_settings
 from ..config.files import new_run_id
 from ..errors import StenoError
+from ..fleet.admission import has_budget_left
 from ..fleet.board import Board, fleet_status, read_board, select_results
 from ..fleet.queue import TaskQueue, import_dbos
 from ..fleet.spec import TaskSpec
-from ..fleet.store import BUDGET_REASON, BatchRow, FleetStore, TaskRow, open_fleet
+from ..fleet.store import (
+    BUDGET_REASON,
+    DEPENDENCY_REASON,
+    BatchRow,
+    FleetStore,
+    TaskRow,
+    open_fleet,
+)
 from ..fleet.task_file import (
     COMMAND_SETTINGS,
     MAX_FILE_BYTES,
@@ -44,6 +53,7 @@ from .terminal import detect_style, is_terminal, print_error, print_json, print_
 DEFAULT_JOBS = max(1, min(8, (os.cpu_count() or 2)))
 POSITIVE = number_type("a whole number from 1 to 100000", 1, 100_000, whole=True)
 SPAWN_BATCH = "spawn"
+OFF = "off"  # removes a limit
 BOARD_SECONDS = 0.5
 PLAIN_SECONDS = 10.0  # between two lines without a terminal
 LIVE_POLL_SECONDS = 0.1
@@ -57,7 +67,9 @@ TASK_SETTINGS_WITHOUT = (*COMMAND_SETTINGS, "feed")
 
 
 def parse_rate(text: str) -> tuple[int, float]:
-    """An argparse type: 30/min, 5/s, 100/10s."""
+    """An argparse type: 30/min, 5/s, 100/10s; off: zero."""
+    if text == OFF:
+        return 0, 0.0
     match = _RATE.fullmatch(text)
     if match is None or int(match[1]) < 1:
         raise argparse.ArgumentTypeError(f"expected a rate such as 30/min or 5/s, found {text!r}")
@@ -65,15 +77,19 @@ def parse_rate(text: str) -> tuple[int, float]:
 
 
 def parse_limit(text: str) -> tuple[str, int]:
-    """An argparse type: NAME=N."""
+    """An argparse type: NAME=N; NAME=off: zero."""
     name, _, number = text.rpartition("=")
+    if name and number == OFF:
+        return name, 0
     if not name or not number.isdecimal() or not int(number):
-        raise argparse.ArgumentTypeError(f"expected NAME=N, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected NAME=N or NAME=off, found {text!r}")
     return name, int(number)
 
 
 def parse_budget(text: str) -> int:
-    """An argparse type: dollars, as nano-dollars."""
+    """An argparse type: dollars, as nano-dollars; off: zero."""
+    if text == OFF:
+        return 0
     try:
         amount = float(text)
     except ValueError:
@@ -85,9 +101,14 @@ def parse_budget(text: str) -> int:
 
 def _add_limits(parser: CommandParser) -> None:
     group = parser.add_argument_group("limits (of the whole fleet)")
-    group.add_argument("--rate", type=parse_rate, metavar="N/TIME", help="starts: 30/min, 5/s")
     group.add_argument(
-        "--budget", type=parse_budget, metavar="USD", help="stop starting tasks at this cost"
+        "--rate", type=parse_rate, metavar="N/TIME", help="starts: 30/min, 5/s; off: no limit"
+    )
+    group.add_argument(
+        "--budget",
+        type=parse_budget,
+        metavar="USD",
+        help="stop starting tasks at this cost; off: no limit",
     )
     for kind in ("agent", "model"):
         group.add_argument(
@@ -96,7 +117,7 @@ def _add_limits(parser: CommandParser) -> None:
             action="append",
             default=[],
             metavar="NAME=N",
-            help=f"tasks with this {kind} at once, of all batches (repeatable)",
+            help=f"tasks with this {kind} at once, of all batches, until NAME=off (repeatable)",
         )
 
 
@@ -183,10 +204,12 @@ def run_batch(args: list[str]) -> int:
     parser.add_json("print the result of the batch as one JSON object")
     parser.add_ledger(can_import=False)
     options = parser.parse_intermixed_args(args)
+    options.given = args
     import_dbos()
     tasks, batch = _read_batch(options)
     ids = task_ids(batch.id, tasks)
     with open_fleet(options.ledger) as store:
+        batch = _keep_limits(options, batch, store.get_batch(batch.id))
         known = {task.id for task in store.tasks("t.batch = ?", (batch.id,))}
         limits = {
             f"{kind}:{name}": most
@@ -194,6 +217,7 @@ def run_batch(args: list[str]) -> int:
             for name, most in getattr(options, f"{kind}_limit")
         }
         store.add_batch(batch, list(zip(ids, tasks, strict=True)), limits)
+        removed = store.remove_others(batch.id, ids)
         queue = TaskQueue(store)
         try:
             queue.open_batch(batch)
@@ -203,7 +227,8 @@ def run_batch(args: list[str]) -> int:
         finally:
             queue.close()
         new = sum(id_ not in known for id_ in ids)
-        _say(options, f"{batch.name}: {new} tasks queued, {len(ids) - new} known before")
+        gone = f", {removed} no longer in the file" if removed else ""
+        _say(options, f"{batch.name}: {new} new, {len(ids) - new} known before{gone}")
         if options.detach:
             return _finish_detached(options, store, batch)
     return _run_here(options, batch)
@@ -219,7 +244,7 @@ def _read_batch(options: argparse.Namespace) -> tuple[list[TaskSpec], BatchRow]:
         source = f"content:{hashlib.sha256(data).hexdigest()}"
     else:
         source = os.path.realpath(path)
-    rate_count, rate_seconds = options.rate or (None, None)
+    rate_count, rate_seconds = options.rate if any(options.rate or ()) else (None, None)
     batch = BatchRow(
         id=hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:12],
         name=options.name or ("stdin" if path == "-" else Path(path).stem),
@@ -228,9 +253,24 @@ def _read_batch(options: argparse.Namespace) -> tuple[list[TaskSpec], BatchRow]:
         jobs=options.jobs,
         rate_count=rate_count,
         rate_seconds=rate_seconds,
-        budget_nano=options.budget,
+        budget_nano=options.budget or None,
     )
     return tasks, batch
+
+
+def _keep_limits(options: argparse.Namespace, batch: BatchRow, before: BatchRow | None) -> BatchRow:
+    """Started again without a rate or budget, a batch keeps those that it has."""
+    if before is None:
+        return batch
+    kept: dict[str, float | int | None] = {}
+    if options.rate is None and before.rate_count is not None:
+        kept |= {"rate_count": before.rate_count, "rate_seconds": before.rate_seconds}
+        _say(options, "--rate as before; --rate off removes it")
+    if options.budget is None and before.budget_nano is not None:
+        kept["budget_nano"] = before.budget_nano
+        usd = before.budget_nano / NANO_PER_USD
+        _say(options, f"--budget {usd:g} as before; --budget off removes it")
+    return msgspec.structs.replace(batch, created_at=before.created_at, **kept)
 
 
 def _read_file(path: str) -> bytes:
@@ -241,9 +281,15 @@ def _read_file(path: str) -> bytes:
 
 
 def _restart_blocked(store: FleetStore, queue: TaskQueue, batch: BatchRow) -> None:
-    """Tasks that the budget kept from starting may start now, with a new one."""
-    where = "t.batch = ? AND t.state = 'blocked' AND t.error = ?"
-    tasks = store.tasks(where, (batch.id, BUDGET_REASON))
+    """Tasks that the budget, or a task that they need, kept from starting may start now.
+
+    Also those that the batch's budget stopped, if there is more now.
+    """
+    where = "t.batch = ? AND t.state = 'blocked' AND t.error IN (?, ?)"
+    tasks = store.tasks(where, (batch.id, BUDGET_REASON, DEPENDENCY_REASON))
+    stopped = store.tasks("t.batch = ? AND t.verdict = 'max_budget'", (batch.id,))
+    if stopped and has_budget_left(store, batch):
+        tasks += [task for task in stopped if "max_cost" not in store.get_spec(task.id).options]
     if tasks:
         restart_tasks(store, queue, tasks)
 
@@ -288,7 +334,7 @@ def _run_here(options: argparse.Namespace, batch: BatchRow) -> int:
     elif board.is_finished:
         _print_failures(tasks)
     if not board.is_finished:
-        _say(options, "stopped; start it again to continue")
+        _say(options, f"stopped; to continue: steno fleet batch {join(options.given)}")
         return EXIT_INTERRUPTED
     return 0 if board.is_good else EXIT_FAILED
 
@@ -556,8 +602,16 @@ def run_worker(args: list[str]) -> int:
     options = parser.parse_args(args)
     import_dbos()
     _recover_lost_runs(options.ledger)
-    display = BoardDisplay(options.form == "json")
-    worker = Worker(options.ledger, jobs=options.jobs, lease=options.lease, log=display.say)
+    is_json = options.form == "json"
+    display = BoardDisplay(is_json)
+    on_finished = _print_task if is_json else lambda task: None
+    worker = Worker(
+        options.ledger,
+        jobs=options.jobs,
+        lease=options.lease,
+        log=display.say,
+        on_finished=on_finished,
+    )
     with _signals(worker, display, drains=True):
         try:
             worker.start()
@@ -567,6 +621,10 @@ def run_worker(args: list[str]) -> int:
         finally:
             worker.close()
     return 0
+
+
+def _print_task(task: TaskRow) -> None:
+    print_json(as_json(task_json(task)))
 
 
 def _is_empty(worker: Worker) -> bool:

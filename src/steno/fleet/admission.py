@@ -132,6 +132,12 @@ def _block_for_budget(store: Store, batch: BatchRow) -> None:
     )
 
 
+def has_budget_left(store: FleetStore, batch: BatchRow) -> bool:
+    """Whether a batch may spend more than it has spent and reserved."""
+    spent, reserved, *_ = store.write(lambda inner: _sums(inner, batch.id))
+    return batch.budget_nano is None or batch.budget_nano > spent + reserved
+
+
 def can_continue(store: FleetStore, task: TaskRow, max_cost: float | None) -> bool:
     """Whether a task that has used up its share would get a larger one now."""
     batch = store.get_batch(task.batch)

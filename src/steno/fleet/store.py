@@ -44,6 +44,7 @@ STATES = ("held", "waiting", "running", "done", "failed", "blocked", "cancelled"
 FINAL_STATES = ("done", "failed", "blocked", "cancelled", "parked")
 RETRYABLE_STATES = ("failed", "blocked", "cancelled", "parked")
 BUDGET_REASON = "budget of the batch used up"
+DEPENDENCY_REASON = "a task it depends on did not succeed"
 PARKED_REASON = "parked: its worker died, and so did those that took it over"
 
 
@@ -254,6 +255,9 @@ class FleetStore:
             specs = [(id_, encode(spec).decode()) for id_, spec in tasks]
             update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec"
             store.upsert("fleet_specs", ("id", "spec"), specs, update)
+            for part in chunks([id_ for id_, _ in tasks]):  # others than before, perhaps
+                marks = placeholders(len(part))
+                store.execute(f"DELETE FROM fleet_needs WHERE task IN ({marks})", part)
             needs = [(id_, by_name[need]) for id_, spec in tasks for need in spec.depends_on]
             store.upsert("fleet_needs", ("task", "needs"), needs, nothing)
             tags = [(id_, *item) for id_, spec in tasks for item in spec.tags.items()]
@@ -265,6 +269,10 @@ class FleetStore:
     @staticmethod
     def _set_limits(store: Store, limits: dict[str, int]) -> None:
         rows = [(*name.split(":", 1), most) for name, most in limits.items()]
+        for kind, name, most in rows:
+            if not most:
+                store.execute("DELETE FROM fleet_limits WHERE kind = ? AND name = ?", (kind, name))
+        rows = [row for row in rows if row[2]]
         store.upsert(
             "fleet_limits",
             ("kind", "name", "most"),
@@ -316,13 +324,12 @@ class FleetStore:
 
         def update(store: Store) -> None:
             blocked = (
-                "UPDATE fleet_tasks SET state = 'blocked', ended_at = ?, "
-                "error = 'a task it depends on did not succeed' "
+                "UPDATE fleet_tasks SET state = 'blocked', ended_at = ?, error = ? "
                 "WHERE batch = ? AND state = 'held' AND EXISTS (SELECT 1 FROM fleet_needs n "
                 "JOIN fleet_tasks d ON d.id = n.needs WHERE n.task = fleet_tasks.id "
                 "AND d.state IN ('failed', 'blocked', 'cancelled', 'parked'))"
             )
-            while store.execute(blocked, (now_ms(), batch)):
+            while store.execute(blocked, (now_ms(), DEPENDENCY_REASON, batch)):
                 pass  # then those that depend on these
             store.execute(
                 "UPDATE fleet_tasks SET state = 'waiting' WHERE batch = ? AND state = 'held' "
@@ -412,6 +419,18 @@ class FleetStore:
             for task in tasks
             if task.is_final and (task.ended_at or 0) < ended_before and task.id not in needed
         ]
+
+    def remove_others(self, batch: str, ids: Iterable[str]) -> int:
+        """Delete tasks that are no longer in the file of a batch, and return their number.
+
+        Those that have succeeded stay; those that run are cancelled.
+        """
+        known = set(ids)
+        tasks = self.tasks("t.batch = ? AND t.state <> 'done'", (batch,))
+        gone = [task for task in tasks if task.id not in known]
+        self.cancel([task.id for task in gone if task.state == "running"])
+        self.delete([task.id for task in gone if task.state != "running"])
+        return len(gone)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Delete tasks with their results, and batches without any left; returns the latter."""

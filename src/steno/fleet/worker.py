@@ -58,6 +58,7 @@ class Worker:
         lease: float | None = None,
         batch: str | None = None,
         log: LogFunction = lambda text: None,
+        on_finished: Callable[[TaskRow], None] = lambda task: None,
     ) -> None:
         self.store = FleetStore(ledger, is_patient=True)
         self.queue = TaskQueue(self.store)
@@ -70,6 +71,7 @@ class Worker:
         self._lease = lease or default
         self._batch = batch
         self._log = log
+        self._on_finished = on_finished
         self._lock = WorkerLock(self.store, self.id)
         self._claiming = threading.Lock()  # held for a query; the next one never is
         self._guard = threading.Lock()  # for the two below
@@ -453,6 +455,7 @@ class Worker:
         else:
             detail = "" if outcome.ok else f": {outcome.error}"
             self._log(f"{task.name}: {outcome.verdict}{detail}")
+            self._on_finished(self.store.get_task(task.id) or task)
             self.store.mark_ready(task.batch)
             self.queue.release(task.batch)
 
