@@ -136,6 +136,32 @@ def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
     assert b"no task or batch 'nothing'" in none.stderr
 
 
+def test_placeholders_in_results_and_spawned_prompts_stay(fleet: FleetPlace) -> None:
+    text = "{{vars.v}} {{tasks.a.text}}"
+    fleet.fleet("spawn", "--wait", f"use {text}")
+    fleet.fleet("spawn", "--wait", "--name", "says", f"@say {text}")
+    fleet.fleet("pipe", "says", "--wait", "--", f"sum up {text}")
+    piped = pipe_prompt([TaskResult("says", "success", text)], f"sum up {text}")
+    expected = [f"use {text}", f"@say {text}", piped]
+    assert [start["sha"] for start in fleet.starts] == [
+        hashlib.sha256(prompt.encode()).hexdigest() for prompt in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("",), "prompt: empty; give a task to work on"),
+        (("--name", "a/b", "x"), "--name: expected letters, digits, dots, dashes and underscores"),
+        (("--agent", "codx", "x"), "--agent: unknown agent 'codx'; did you mean codex?"),
+    ],
+)
+def test_mistakes_in_spawn(words: tuple[str, ...], message: str, fleet: FleetPlace) -> None:
+    done = fleet.fleet("spawn", *words, code=2)
+    assert done.stderr.decode().startswith(f"steno: {message}")
+    assert not list(fleet.data.glob("*fleet*"))
+
+
 def test_pipe_takes_runs_of_the_ledger(fleet: FleetPlace) -> None:
     assert fleet.steno("run", "--name", "single", "@say forty-two").returncode == 0
     ((run,),) = fleet.query("SELECT id FROM runs")

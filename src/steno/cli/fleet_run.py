@@ -26,6 +26,7 @@ from ..fleet.task_file import (
     MAX_FILE_BYTES,
     TaskDefaults,
     read_tasks,
+    single_task,
     task_ids,
 )
 from ..fleet.template import pipe_prompt
@@ -437,9 +438,8 @@ def _add_spawn_options(parser: CommandParser) -> None:
 def _spawn(options: argparse.Namespace, prompt: str) -> int:
     import_dbos()
     defaults = _defaults(options)
-    name = options.name or f"spawn-{new_run_id()}"
-    table = msgspec.json.encode({"name": name, "prompt": prompt})
-    (spec,) = read_tasks("-", table, defaults)
+    name = f"spawn-{new_run_id()}" if options.name is None else options.name
+    spec = single_task(prompt, name, defaults)
     batch = BatchRow(id=SPAWN_BATCH, name=SPAWN_BATCH, created_at=now_ms())
     id_ = new_run_id()
     with open_fleet(options.ledger) as store:

@@ -86,6 +86,23 @@ def read_tasks(path: str, data: bytes, defaults: TaskDefaults) -> list[TaskSpec]
     return reader.finish()
 
 
+def single_task(prompt: str, name: str, defaults: TaskDefaults) -> TaskSpec:
+    """The task of `steno fleet spawn`: nothing in its prompt is a placeholder."""
+    _check_name("--name", name)
+    _check_prompt("prompt", prompt)
+    _check_agent("--agent", defaults.options)
+    return TaskSpec(
+        prompt=prompt,
+        name=name,
+        cwd=defaults.cwd,
+        worktree=defaults.worktree,
+        policy=defaults.policy,
+        tags=defaults.tags,
+        options=defaults.options,
+        key=_key({"name": name, "prompt": prompt}),
+    )
+
+
 def task_ids(batch: str, tasks: list[TaskSpec]) -> list[str]:
     """Ids that depend only on the batch and the tasks: the same file gives the same ids."""
     seen: dict[str, int] = {}
@@ -262,12 +279,7 @@ class TaskReader:
     # -- fields ----------------------------------------------------------------------------------
 
     def _name(self, place: str, line: int, table: Table) -> str:
-        name = table.get("name", f"task-{len(self._tasks) + 1}")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise StenoError(
-                f"{place}: name: expected letters, digits, dots, dashes and underscores, "
-                f"found {name!r}"
-            )
+        name = _check_name(f"{place}: name", table.get("name", f"task-{len(self._tasks) + 1}"))
         if name in self._tasks:
             raise StenoError(f"{place}: name: {name!r} is used in line {self._lines[name]} too")
         return name
@@ -280,10 +292,7 @@ class TaskReader:
             prompt = _text(place, "prompt", table["prompt"]) or ""
         else:
             prompt = self._read_prompt(place, _text(place, "prompt_file", table["prompt_file"]))
-        if not prompt.strip():
-            raise StenoError(f"{place}: prompt: empty; give a task to work on")
-        if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-            raise StenoError(f"{place}: prompt: contains unpaired surrogates")
+        _check_prompt(f"{place}: prompt", prompt)
         return prompt
 
     def _read_prompt(self, place: str, given: str | None) -> str:
@@ -344,10 +353,7 @@ class TaskReader:
             **self._defaults.options,
             **{name: _setting(place, name, value) for name, value in own.items()},
         }
-        agent = values.get("agent", REPLAY_AGENT_NAME)
-        problem = None if agent == REPLAY_AGENT_NAME else unknown_agent_message(agent)
-        if problem is not None:
-            raise StenoError(f"{place}: agent: {problem}")
+        _check_agent(f"{place}: agent", values)
         if "recording" in table:
             path = self._folder / Path(_text(place, "recording", table["recording"]) or "")
             values["tape"] = str(path)
@@ -355,6 +361,28 @@ class TaskReader:
         if "speed" in values:
             values["speed"] = _number(place, "speed", values["speed"])
         return values
+
+
+def _check_name(label: str, name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise StenoError(
+            f"{label}: expected letters, digits, dots, dashes and underscores, found {name!r}"
+        )
+    return name
+
+
+def _check_prompt(label: str, prompt: str) -> None:
+    if not prompt.strip():
+        raise StenoError(f"{label}: empty; give a task to work on")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise StenoError(f"{label}: contains unpaired surrogates")
+
+
+def _check_agent(label: str, options: Mapping[str, Any]) -> None:
+    agent = options.get("agent", REPLAY_AGENT_NAME)
+    problem = None if agent == REPLAY_AGENT_NAME else unknown_agent_message(agent)
+    if problem is not None:
+        raise StenoError(f"{label}: {problem}")
 
 
 def _key(content: Table) -> str:
