@@ -127,6 +127,19 @@ def test_dependants_get_framed_results(fleet: FleetPlace) -> None:
     assert fleet.starts[1]["sha"] == hashlib.sha256(prompt.encode()).hexdigest()
 
 
+def test_variables_are_not_looked_at_again(fleet: FleetPlace) -> None:
+    variables = {"x": "{{tasks.a.verdict}} {{vars.y}}", "y": "why"}
+    tasks = [
+        {"name": "a", "prompt": "{{vars.x}}", "vars": variables},
+        {"name": "b", "prompt": "{{vars.y}} {{tasks.a.verdict}} {{vars.x}}", "vars": variables},
+    ]
+    fleet.fleet("batch", fleet.tasks(tasks[0], {**tasks[1], "depends_on": ["a"]}))
+    expected = [variables["x"], f"why success {variables['x']}"]
+    assert [start["sha"] for start in fleet.starts] == [
+        hashlib.sha256(prompt.encode()).hexdigest() for prompt in expected
+    ]
+
+
 def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
     fleet.fleet("batch", fleet.tasks({"name": "a", "prompt": "1"}, {"name": "b", "prompt": "2"}))
     answer = fleet.fleet("pipe", "tasks", "--wait", "--", "summarise $(them)").stdout.decode()

@@ -225,7 +225,8 @@ class TaskReader:
         except StenoError as error:
             raise StenoError(f"{place}: prompt: {error}") from None
         self._tasks[name] = TaskSpec(
-            prompt=fill_in(prompt, variables),
+            # The worker fills in variables and results at once: what it puts in is final.
+            prompt=prompt if needs else fill_in(prompt, variables),
             name=name,
             cwd=self._folder_of(place, "cwd", table.get("cwd"), self._defaults.cwd),
             repository=self._repository(place, table),
