@@ -286,6 +286,7 @@ def test_worktrees_and_commits(fleet: FleetPlace) -> None:
         "u": "done",
         "bad": "failed",
     }
+    assert rows["bad"]["error"] == f"commit nothing: not found in {repository}"
     folders = {name: Path(row["cwd"]) for name, row in rows.items() if row["cwd"]}
     assert (folders["w"] / "f").read_text() == "two\n"
     assert (folders["w"] / "new").read_text() == "w\n"

@@ -71,7 +71,13 @@ MISTAKES = {
     'x.jsonl|{"prompt": "{{vars.fil}}", "vars": {"file": "a"}}': (
         "1: prompt: unknown variable {{vars.fil}}; did you mean file?"
     ),
-    'x.jsonl|{"prompt": "{{tasks.a.text}}"}': "1: prompt: {{tasks.a}}: not in depends_on",
+    'x.jsonl|{"prompt": "{{vars.v}}"}': (
+        "1: prompt: unknown variable {{vars.v}}: no variables are defined"
+    ),
+    'x.jsonl|{"prompt": "{{tasks.a.text}}"}': "1: prompt: {{tasks.a}}: depends_on is empty",
+    'x.jsonl|{"prompt": "{{tasks.a.text}}", "depends_on": "other"}': (
+        "1: prompt: {{tasks.a}}: not in depends_on; expected one of other"
+    ),
     'x.jsonl|{"prompt": "a", "policy": "none.toml"}': "1: policy: file not found: ",
     'x.jsonl|{"prompt": "\\ud800"}': "1: prompt: contains unpaired surrogates",
     "x.jsonl|\n": ": no tasks",
