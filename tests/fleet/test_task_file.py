@@ -79,6 +79,21 @@ MISTAKES = {
         "1: prompt: {{tasks.a}}: not in depends_on; expected one of other"
     ),
     'x.jsonl|{"prompt": "a", "policy": "none.toml"}': "1: policy: file not found: ",
+    'x.jsonl|{"prompt": "a", "policy": "bad.toml"}': "1: policy: {folder}/bad.toml:1",
+    'x.jsonl|{"prompt": "a"}\n{"prompt": "a", "policy": "binary.toml"}': (
+        "2: policy: {folder}/binary.toml:1:1: invalid UTF-8"
+    ),
+    'x.jsonl|{"prompt": "a", "args": "--x"}': "1: args: expected a list of texts, found '--x'",
+    'x.jsonl|{"prompt": "a", "args": [1, 2]}': "1: args: expected a list of texts, found [1, 2]",
+    'x.jsonl|{"prompt": "a", "recording": "bad.toml"}': '1: recording: needs agent "replay"',
+    'x.jsonl|{"prompt": "a", "recording": "nope", "agent": "replay"}': (
+        "1: recording: file not found: {folder}/nope"
+    ),
+    'x.jsonl|{"prompt": "a", "agent": "replay"}': "1: recording: missing; the agent replay needs",
+    'x.jsonl|{"prompt": "a", "speed": 2}': '1: speed: needs agent "replay"',
+    'x.jsonl|{"prompt": "a", "speed": -1}': "1: speed: expected a number >= 0, found -1",
+    'x.jsonl|{"prompt": "a", "worktree": 1}': "1: worktree: expected true or a name, found 1",
+    'x.toml|[defaults]\nargs = "x"\n[[task]]\nprompt = "a"': "3: args: expected a list of texts",
     'x.jsonl|{"prompt": "\\ud800"}': "1: prompt: contains unpaired surrogates",
     "x.jsonl|\n": ": no tasks",
     "x.csv|promt\na": "1: unknown column 'promt'; did you mean prompt?",
@@ -94,11 +109,32 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes_name_file_line_and_field(case: str, tmp_path: Path) -> None:
     name, _, text = case.partition("|")
+    (tmp_path / "bad.toml").write_text("max_cots = 1\n")
+    (tmp_path / "binary.toml").write_bytes(b"\xff")
     with pytest.raises(StenoError) as raised:
         read(tmp_path / name, text)
     message = str(raised.value)
     assert message.startswith(f"{tmp_path / name}:"), message
-    assert MISTAKES[case] in message
+    assert MISTAKES[case].replace("{folder}", str(tmp_path)) in message
+
+
+def test_files_are_relative_to_the_task_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text("max_cost = 1\n")
+    (tmp_path / "run.jsonl").write_text("{}\n")
+    text = (
+        '{"prompt": "a", "policy": "./rules.toml", "args": ["--x y"]}\n'
+        '{"prompt": "b", "agent": "replay", "recording": "run.jsonl", "speed": "0"}\n'
+    )
+    tasks = read(tmp_path / "x.jsonl", text)
+    assert (tasks[0].policy, tasks[0].options) == (
+        str(tmp_path / "rules.toml"),
+        {"args": ["--x y"]},
+    )
+    assert tasks[1].options == {
+        "agent": "replay",
+        "tape": str(tmp_path / "run.jsonl"),
+        "speed": 0.0,
+    }
 
 
 def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:

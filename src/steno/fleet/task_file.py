@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -91,6 +92,8 @@ def single_task(prompt: str, name: str, defaults: TaskDefaults) -> TaskSpec:
     _check_name("--name", name)
     _check_prompt("prompt", prompt)
     _check_agent("--agent", defaults.options)
+    if defaults.options.get("agent") == REPLAY_AGENT_NAME:
+        raise StenoError(f"--agent {REPLAY_AGENT_NAME}: needs a recording; queue it with a batch")
     return TaskSpec(
         prompt=prompt,
         name=name,
@@ -209,6 +212,7 @@ class TaskReader:
         self._folder = Path.cwd() if path == "-" else Path(path).absolute().parent
         self._tasks: dict[str, TaskSpec] = {}
         self._lines: dict[str, int] = {}
+        self._policies: set[str] = set()  # files that are valid
 
     def add(self, line: int, table: Table) -> None:
         """Add one task. StenoError if it is invalid."""
@@ -331,21 +335,34 @@ class TaskReader:
         value = table.get("worktree", self._defaults.worktree)
         if isinstance(value, bool):
             return value
+        message = f"{place}: worktree: expected true or a name, found {value!r}"
+        if not isinstance(value, str):
+            raise StenoError(message)
         try:
-            check_worktree_name(str(value))
+            check_worktree_name(value)
         except StenoError:
-            raise StenoError(
-                f"{place}: worktree: expected true or a name, found {value!r}"
-            ) from None
-        return str(value)
+            raise StenoError(message) from None
+        return value
 
     def _policy(self, place: str, table: Table) -> str | None:
         given = _text(place, "policy", table.get("policy"))
         if given is None:
             return self._defaults.policy
+        path = self._file(place, "policy", given)
+        if path not in self._policies:
+            from ..checks.policy import load_policy
+
+            try:
+                load_policy(Path(path))
+            except StenoError as error:
+                raise StenoError(f"{place}: policy: {error}") from None
+            self._policies.add(path)
+        return path
+
+    def _file(self, place: str, field: str, given: str) -> str:
         path = os.path.normpath(self._folder / Path(given).expanduser())
         if not os.path.isfile(path):  # noqa: PTH113  # the text as it is
-            raise StenoError(f"{place}: policy: file not found: {path}")
+            raise StenoError(f"{place}: {field}: file not found: {path}")
         return path
 
     def _options(self, place: str, table: Table) -> dict[str, Any]:
@@ -355,12 +372,14 @@ class TaskReader:
             **{name: _setting(place, name, value) for name, value in own.items()},
         }
         _check_agent(f"{place}: agent", values)
-        if "recording" in table:
-            path = self._folder / Path(_text(place, "recording", table["recording"]) or "")
-            values["tape"] = str(path)
-        values |= {name: table[name] for name in ("args", "speed") if name in table}
-        if "speed" in values:
-            values["speed"] = _number(place, "speed", values["speed"])
+        recording = _text(place, "recording", table.get("recording"))
+        if recording is not None:
+            values["tape"] = self._file(place, "recording", recording)
+        if "speed" in table:
+            values["speed"] = _number(place, "speed", table["speed"])
+        if "args" in table:
+            values["args"] = _texts(place, "args", table["args"])
+        _check_replay(place, values)
         return values
 
 
@@ -386,6 +405,16 @@ def _check_agent(label: str, options: Mapping[str, Any]) -> None:
         raise StenoError(f"{label}: {problem}")
 
 
+def _check_replay(place: str, options: Mapping[str, Any]) -> None:
+    """The agent `replay` needs a recording; other agents take none."""
+    is_replay = options.get("agent") == REPLAY_AGENT_NAME
+    if is_replay and "tape" not in options:
+        raise StenoError(f"{place}: recording: missing; the agent {REPLAY_AGENT_NAME} needs one")
+    for name, field in (("tape", "recording"), ("speed", "speed")):
+        if name in options and not is_replay:
+            raise StenoError(f'{place}: {field}: needs agent "{REPLAY_AGENT_NAME}"')
+
+
 def _key(content: Table) -> str:
     data = json.dumps(content, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
     return hashlib.sha256(data).hexdigest()
@@ -407,9 +436,18 @@ def _text(place: str, field: str, value: Any) -> str | None:
 
 def _number(place: str, field: str, value: Any) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise StenoError(f"{place}: {field}: expected a number, found {value!r}") from None
+        number = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise StenoError(f"{place}: {field}: expected a number >= 0, found {value!r}")
+    return number
+
+
+def _texts(place: str, field: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise StenoError(f"{place}: {field}: expected a list of texts, found {value!r}")
+    return value
 
 
 def _text_table(place: str, field: str, value: Any) -> dict[str, str]:
