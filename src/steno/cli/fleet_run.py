@@ -24,6 +24,7 @@ from ..fleet.store import BUDGET_REASON, BatchRow, FleetStore, TaskRow, open_fle
 from ..fleet.task_file import (
     COMMAND_SETTINGS,
     MAX_FILE_BYTES,
+    RENAMED_SETTINGS,
     TaskDefaults,
     read_tasks,
     single_task,
@@ -131,7 +132,9 @@ def _defaults(options: argparse.Namespace) -> TaskDefaults:
     }
     if options.tag is not None:
         values["tag"] = options.tag
-    settings = load_settings(values, {}, Path(cwd), option_name)
+    settings = load_settings(
+        values, {}, Path(cwd), lambda name: option_name(RENAMED_SETTINGS.get(name, name))
+    )
     if options.policy is not None:
         from ..checks.monitor import load_monitor
 

@@ -29,7 +29,12 @@ MAX_SUGGESTED_NAMES = 2000  # compared with a misspelt one
 SECRET_FIELDS = ("env", "backend")  # values that messages don't show
 # Settings that a task cannot have: they belong to the command.
 COMMAND_SETTINGS = ("ledger", "exit_from", "feed", "quiet", "steer", "name", "tag")
-SETTING_FIELDS = tuple(name for name in SETTINGS_BY_NAME if name not in COMMAND_SETTINGS)
+RENAMED_SETTINGS = {"resume_on": "retry"}  # as the option of `steno fleet batch`
+SETTING_FIELDS = {
+    RENAMED_SETTINGS.get(name, name): name
+    for name in SETTINGS_BY_NAME
+    if name not in COMMAND_SETTINGS
+}
 OWN_FIELDS = (
     "prompt",
     "prompt_file",
@@ -49,7 +54,18 @@ OWN_FIELDS = (
 FIELDS = (*OWN_FIELDS, *SETTING_FIELDS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOML_TASK = re.compile(r"\s*\[\[\s*task\s*\]\]")
-VARIABLE_PREFIX = "vars."  # of columns of a CSV file
+# In a CSV file, a cell of these is JSON, or words with spaces between them.
+PATH_LIST_FIELDS = ("add_dir", "mcp_config")  # a text is one path
+LIST_FIELDS = (
+    *("depends_on", "args"),
+    *(
+        field
+        for field, name in SETTING_FIELDS.items()
+        if isinstance(SETTINGS_BY_NAME[name].default, tuple) and field not in PATH_LIST_FIELDS
+    ),
+)
+TABLE_FIELDS = ("vars", "tags", "env")  # FIELD.NAME is a column too
+_WORD = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|\S)+")  # Bash(make test) is one
 
 
 class TaskDefaults(Struct, frozen=True, kw_only=True):
@@ -150,7 +166,7 @@ def _read_csv(path: str, text: str) -> Iterator[tuple[int, Table]]:
                     raise StenoError(
                         f"{path}:{line}: expected {len(header)} fields, found {len(row)}"
                     )
-                yield line, _csv_table(header, row)
+                yield line, _csv_table(f"{path}:{line}", header, row)
             line = reader.line_num + 1
     except csv.Error as error:
         raise StenoError(f"{path}:{reader.line_num}: invalid CSV: {error}") from None
@@ -158,25 +174,51 @@ def _read_csv(path: str, text: str) -> Iterator[tuple[int, Table]]:
 
 def _check_header(path: str, header: list[str]) -> None:
     for name in header:
-        if not name.startswith(VARIABLE_PREFIX):
-            require_known_name(name, FIELDS, f"{path}:1: unknown column {name!r}")
+        field, key = _split_column(name)
+        if not key:
+            _require_field(name, f"{path}:1: unknown column {name!r}")
+        elif field in header:
+            raise StenoError(f"{path}:1: columns {field!r} and {name!r} cannot be combined")
         if header.count(name) > 1:
             raise StenoError(f"{path}:1: column {name!r} appears twice")
 
 
-def _csv_table(header: list[str], row: list[str]) -> Table:
-    """The fields that are not empty; `depends_on` and `args` are separated by spaces."""
+def _split_column(name: str) -> tuple[str, str]:
+    """Field and key of a column such as vars.NAME; other columns have no key."""
+    field, _, key = name.partition(".")
+    return (field, key) if field in TABLE_FIELDS else (name, "")
+
+
+def _csv_table(place: str, header: list[str], row: list[str]) -> Table:
+    """The fields that are not empty; a variable may be."""
     table: Table = {}
-    for name, value in zip(header, row, strict=True):
-        if name.startswith(VARIABLE_PREFIX):
-            table.setdefault("vars", {})[name.removeprefix(VARIABLE_PREFIX)] = value
-        elif value and name in ("depends_on", "args"):
-            table[name] = value.split()
-        elif value and name == "worktree" and value in ("true", "false"):
-            table[name] = value == "true"
-        elif value:
-            table[name] = value
+    for name, text in zip(header, row, strict=True):
+        field, key = _split_column(name)
+        if key and (text or field == "vars"):
+            table.setdefault(field, {})[key] = text
+        elif not key and text:
+            table[field] = _csv_value(place, field, text)
     return table
+
+
+def _csv_value(place: str, field: str, text: str) -> Any:
+    """The value of a cell; in one of a list or table, JSON or words with spaces between them."""
+    if field == "worktree" and text in ("true", "false"):
+        return text == "true"
+    if field not in (*LIST_FIELDS, *PATH_LIST_FIELDS, *TABLE_FIELDS):
+        return text
+    # The configuration of MCP servers is a JSON object as text.
+    if text.lstrip().startswith("[" if field in PATH_LIST_FIELDS else ("[", "{")):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", None) or "nested too deeply"
+            raise StenoError(f"{place}: {field}: invalid JSON: {reason}") from None
+    if field in ("allow", "deny"):
+        return _WORD.findall(text)
+    if field in ("depends_on", "tags"):
+        return text.replace(",", " ").split()
+    return text.split() if field in (*LIST_FIELDS, "env") else text
 
 
 def _read_toml(path: str, text: str) -> Iterator[tuple[int, Table]]:
@@ -218,7 +260,7 @@ class TaskReader:
         """Add one task. StenoError if it is invalid."""
         place = f"{self._path}:{line}"
         for name in table:
-            require_known_name(name, FIELDS, f"{place}: unknown field {name!r}")
+            _require_field(name, f"{place}: unknown field {name!r}")
         table = {name: value for name, value in table.items() if value is not None}
         name = self._name(place, line, table)
         variables = _text_table(place, "vars", table.get("vars", {}))
@@ -366,11 +408,12 @@ class TaskReader:
         return path
 
     def _options(self, place: str, table: Table) -> dict[str, Any]:
-        own = {name: table[name] for name in SETTING_FIELDS if name in table}
-        values = {
-            **self._defaults.options,
-            **{name: _setting(place, name, value) for name, value in own.items()},
+        own = {
+            name: _setting(place, field, table[field])
+            for field, name in SETTING_FIELDS.items()
+            if field in table
         }
+        values = {**self._defaults.options, **own}
         _check_agent(f"{place}: agent", values)
         recording = _text(place, "recording", table.get("recording"))
         if recording is not None:
@@ -420,12 +463,19 @@ def _key(content: Table) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _setting(place: str, name: str, value: Any) -> Any:
+def _require_field(field: str, message: str) -> None:
+    new_name = RENAMED_SETTINGS.get(field)
+    if new_name is not None:
+        raise StenoError(f"{message}; did you mean {new_name}?")
+    require_known_name(field, FIELDS, message)
+
+
+def _setting(place: str, field: str, value: Any) -> Any:
     try:
-        return SETTINGS_BY_NAME[name].parse(value)
+        return SETTINGS_BY_NAME[SETTING_FIELDS[field]].parse(value)
     except ValueError as expected:
-        found = "" if name in SECRET_FIELDS else f", found {value!r}"
-        raise StenoError(f"{place}: {name}: expected {expected}{found}") from None
+        found = "" if field in SECRET_FIELDS else f", found {value!r}"
+        raise StenoError(f"{place}: {field}: expected {expected}{found}") from None
 
 
 def _text(place: str, field: str, value: Any) -> str | None:
