@@ -48,6 +48,33 @@ def test_hostile_prompts_pass_unchanged(fleet: FleetPlace) -> None:
     assert not list(fleet.folder.rglob("owned"))
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("batch", "--retry", "nonsense"), "--retry: expected one or more of "),
+        (("batch", "--rate", "5/0s"), "--rate: expected a rate such as 30/min or 5/s"),
+        (("batch", "--name", "a/b c"), "--name: expected a name without /, found 'a/b c'"),
+        (("batch", "--name", "a\tb"), "--name: expected one line of text"),
+        (("batch", "--name", ""), "--name: expected one line of text"),
+        (("worker", "--lease", "off"), "--lease: expected a duration such as 30 or 2m"),
+    ],
+)
+def test_mistakes_in_options(words: tuple[str, ...], message: str, fleet: FleetPlace) -> None:
+    file = [fleet.tasks({"prompt": "good"})] if words[0] == "batch" else ["--until-empty"]
+    done = fleet.fleet(*words, *file, code=2)
+    assert done.stderr.decode().startswith(f"steno: {message}")
+    assert not list(fleet.data.glob("*fleet*"))
+
+
+def test_batch_names_and_retries(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"prompt": "@fail", "retry": "invalid_request", "attempts": 2})
+    fleet.fleet("batch", file, "--name", "my batch")
+    assert fleet.fleet("wait", "my batch").returncode == 0
+    assert len(fleet.starts) == 2  # the second attempt succeeds
+    fleet.fleet("spawn", "--wait", "--retry", "invalid_request", "@fail")
+    assert len(fleet.starts) == 4
+
+
 def test_a_mistake_queues_nothing(fleet: FleetPlace) -> None:
     file = fleet.tasks({"prompt": "good"}, {"prompt": "x", "agnet": "codex"})
     done = fleet.fleet("batch", file, code=2)
