@@ -66,8 +66,9 @@ CELLS = {
     "env|A=1 B=2": {"A": "1", "B": "2"},
     "env.A|1 B=2": {"A": "1 B=2"},
     'env|{"A": "1 2"}': {"A": "1 2"},
-    "add_dir|with a space": ("with a space",),
-    'add_dir|["a", "b"]': ("a", "b"),
+    "add_dir|with a space": ("{folder}/with a space",),
+    'add_dir|["a", "with a space"]': ("{folder}/a", "{folder}/with a space"),
+    "mcp_config|my servers.json": ("{folder}/my servers.json",),
     'mcp_config|{"mcpServers": {}}': ('{"mcpServers": {}}',),
     'json_schema|{"type": "object"}': '{"type": "object"}',
     "notify_on|failure budget": ("failure", "budget"),
@@ -79,10 +80,16 @@ def test_cells_hold_lists_and_tables(case: str, tmp_path: Path) -> None:
     column, _, cell = case.partition("|")
     text = io.StringIO()
     csv.writer(text).writerows([("prompt", column), ("a", cell)])
+    for name in ("a", "with a space"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "my servers.json").touch()
     (task,) = read(tmp_path / "x.csv", text.getvalue())
     field = column.partition(".")[0]
     name = "resume_on" if field == "retry" else field
-    assert (task.tags if field == "tags" else task.options[name]) == CELLS[case]
+    value = task.tags if field == "tags" else task.options[name]
+    if field in ("add_dir", "mcp_config"):
+        value = tuple(path.replace(str(tmp_path), "{folder}") for path in value)
+    assert value == CELLS[case]
 
 
 def test_the_example_of_the_manual_is_valid(tmp_path: Path) -> None:
@@ -154,6 +161,12 @@ MISTAKES = {
     'x.jsonl|{"prompt": "a", "agent": "replay"}': "1: recording: missing; the agent replay needs",
     'x.jsonl|{"prompt": "a", "speed": 2}': '1: speed: needs agent "replay"',
     'x.jsonl|{"prompt": "a", "speed": -1}': "1: speed: expected a number >= 0, found -1",
+    'x.jsonl|{"prompt": "a", "add_dir": "none"}': "1: add_dir: folder not found: {folder}/none",
+    'x.jsonl|{"prompt": "a", "mcp_config": ["none"]}': "1: mcp_config: file not found: ",
+    'x.jsonl|{"prompt": "a", "json_schema": "none"}': "1: json_schema: file not found: ",
+    'x.jsonl|{"prompt": "a", "cwd": "~nobody-here/x"}': "1: cwd: folder not found: ",
+    'x.jsonl|{"prompt_file": "a\\u0000b"}': "1: prompt_file: file not found: ",
+    'x.jsonl|{"prompt_file": "."}': "1: prompt_file: file not found: ",
     'x.jsonl|{"prompt": "a", "worktree": 1}': "1: worktree: expected true or a name, found 1",
     'x.toml|[defaults]\nargs = "x"\n[[task]]\nprompt = "a"': "3: args: expected a list of texts",
     'x.jsonl|{"prompt": "a", "resume_on": "api"}': (

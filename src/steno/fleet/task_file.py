@@ -343,19 +343,23 @@ class TaskReader:
         return prompt
 
     def _read_prompt(self, place: str, given: str | None) -> str:
-        path = self._folder / Path(given or "").expanduser()
+        path = self._file(place, "prompt_file", given or "")
         try:
-            return path.read_bytes().decode("utf-8")
+            return Path(path).read_bytes().decode("utf-8")
         except UnicodeDecodeError:
             raise StenoError(f"{place}: prompt_file: {path}: not UTF-8") from None
         except OSError as error:
             raise StenoError(f"{place}: prompt_file: {path}: {error.strerror}") from None
 
+    def _absolute(self, given: str) -> str:
+        path = os.path.expanduser(given)  # noqa: PTH111  # an unknown user is no error here
+        return os.path.normpath(self._folder / path)
+
     def _folder_of(self, place: str, field: str, given: Any, default: str) -> str:
         text = _text(place, field, given)
         if text is None:
             return default
-        path = os.path.normpath(self._folder / Path(text).expanduser())
+        path = self._absolute(text)
         if not os.path.isdir(path):  # noqa: PTH112  # the text as it is
             raise StenoError(f"{place}: {field}: folder not found: {path}")
         return path
@@ -402,14 +406,26 @@ class TaskReader:
         return path
 
     def _file(self, place: str, field: str, given: str) -> str:
-        path = os.path.normpath(self._folder / Path(given).expanduser())
+        path = self._absolute(given)
         if not os.path.isfile(path):  # noqa: PTH113  # the text as it is
             raise StenoError(f"{place}: {field}: file not found: {path}")
         return path
 
+    def _resolve(self, place: str, field: str, value: Any) -> Any:
+        """Paths of a setting are relative to the task file; JSON in place of one stays."""
+        if field not in (*PATH_LIST_FIELDS, "json_schema"):
+            return value
+        if isinstance(value, tuple):
+            return tuple(self._resolve(place, field, item) for item in value)
+        if value.lstrip().startswith("{"):
+            return value
+        if field == "add_dir":
+            return self._folder_of(place, field, value, "")
+        return self._file(place, field, value)
+
     def _options(self, place: str, table: Table) -> dict[str, Any]:
         own = {
-            name: _setting(place, field, table[field])
+            name: self._resolve(place, field, _setting(place, field, table[field]))
             for field, name in SETTING_FIELDS.items()
             if field in table
         }
