@@ -62,8 +62,8 @@ BATCH_EXAMPLES = """examples:
 
 A line of tasks.jsonl: {"name": "fix-1", "prompt": "fix the failing test in {{vars.file}}",
 "vars": {"file": "a.py"}, "depends_on": ["setup"], "max_cost": 2}. Fields: prompt or prompt_file,
-name, cwd, or repository and commit, worktree, policy, tags, depends_on, vars, and every setting of
-`steno run`. {{tasks.NAME.text}} is the answer of a task in depends_on.
+name, cwd, or repository and commit, worktree, policy, tags, depends_on, vars, args, retry,
+and every other setting of `steno run`. {{tasks.NAME.text}} is the answer of a task in depends_on.
 
 The file is checked first; nothing is queued if it has a mistake. Start the same file again to
 continue after Ctrl-C: tasks that have ended, or run elsewhere, are not started again. Exit codes:
