@@ -49,6 +49,33 @@ def test_hostile_prompts_pass_unchanged(fleet: FleetPlace) -> None:
     assert not list(fleet.folder.rglob("owned"))
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("batch", "--retry", "nonsense"), "--retry: expected one or more of "),
+        (("batch", "--rate", "5/0s"), "--rate: expected a rate such as 30/min or 5/s"),
+        (("batch", "--name", "a/b c"), "--name: expected a name without /, found 'a/b c'"),
+        (("batch", "--name", "a\tb"), "--name: expected one line of text"),
+        (("batch", "--name", ""), "--name: expected one line of text"),
+        (("worker", "--lease", "off"), "--lease: expected a duration such as 30 or 2m"),
+    ],
+)
+def test_mistakes_in_options(words: tuple[str, ...], message: str, fleet: FleetPlace) -> None:
+    file = [fleet.tasks({"prompt": "good"})] if words[0] == "batch" else ["--until-empty"]
+    done = fleet.fleet(*words, *file, code=2)
+    assert done.stderr.decode().startswith(f"steno: {message}")
+    assert not list(fleet.data.glob("*fleet*"))
+
+
+def test_batch_names_and_retries(fleet: FleetPlace) -> None:
+    file = fleet.tasks({"prompt": "@fail", "retry": "invalid_request", "attempts": 2})
+    fleet.fleet("batch", file, "--name", "my batch")
+    assert fleet.fleet("wait", "my batch").returncode == 0
+    assert len(fleet.starts) == 2  # the second attempt succeeds
+    fleet.fleet("spawn", "--wait", "--retry", "invalid_request", "@fail")
+    assert len(fleet.starts) == 4
+
+
 def test_a_mistake_queues_nothing(fleet: FleetPlace) -> None:
     file = fleet.tasks({"prompt": "good"}, {"prompt": "x", "agnet": "codex"})
     done = fleet.fleet("batch", file, code=2)
@@ -128,6 +155,19 @@ def test_dependants_get_framed_results(fleet: FleetPlace) -> None:
     assert fleet.starts[1]["sha"] == hashlib.sha256(prompt.encode()).hexdigest()
 
 
+def test_variables_are_not_looked_at_again(fleet: FleetPlace) -> None:
+    variables = {"x": "{{tasks.a.verdict}} {{vars.y}}", "y": "why"}
+    tasks = [
+        {"name": "a", "prompt": "{{vars.x}}", "vars": variables},
+        {"name": "b", "prompt": "{{vars.y}} {{tasks.a.verdict}} {{vars.x}}", "vars": variables},
+    ]
+    fleet.fleet("batch", fleet.tasks(tasks[0], {**tasks[1], "depends_on": ["a"]}))
+    expected = [variables["x"], f"why success {variables['x']}"]
+    assert [start["sha"] for start in fleet.starts] == [
+        hashlib.sha256(prompt.encode()).hexdigest() for prompt in expected
+    ]
+
+
 def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
     fleet.fleet("batch", fleet.tasks({"name": "a", "prompt": "1"}, {"name": "b", "prompt": "2"}))
     answer = fleet.fleet("pipe", "tasks", "--wait", "--", "summarise $(them)").stdout.decode()
@@ -135,6 +175,32 @@ def test_pipe_puts_results_before_the_prompt(fleet: FleetPlace) -> None:
     assert fleet.starts[2]["sha"].startswith(answer.split()[1])
     none = fleet.fleet("pipe", "nothing", "--", "x", code=2)
     assert b"no task or batch 'nothing'" in none.stderr
+
+
+def test_placeholders_in_results_and_spawned_prompts_stay(fleet: FleetPlace) -> None:
+    text = "{{vars.v}} {{tasks.a.text}}"
+    fleet.fleet("spawn", "--wait", f"use {text}")
+    fleet.fleet("spawn", "--wait", "--name", "says", f"@say {text}")
+    fleet.fleet("pipe", "says", "--wait", "--", f"sum up {text}")
+    piped = pipe_prompt([TaskResult("says", "success", text)], f"sum up {text}")
+    expected = [f"use {text}", f"@say {text}", piped]
+    assert [start["sha"] for start in fleet.starts] == [
+        hashlib.sha256(prompt.encode()).hexdigest() for prompt in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("",), "prompt: empty; give a task to work on"),
+        (("--name", "a/b", "x"), "--name: expected letters, digits, dots, dashes and underscores"),
+        (("--agent", "codx", "x"), "--agent: unknown agent 'codx'; did you mean codex?"),
+    ],
+)
+def test_mistakes_in_spawn(words: tuple[str, ...], message: str, fleet: FleetPlace) -> None:
+    done = fleet.fleet("spawn", *words, code=2)
+    assert done.stderr.decode().startswith(f"steno: {message}")
+    assert not list(fleet.data.glob("*fleet*"))
 
 
 def test_pipe_takes_runs_of_the_ledger(fleet: FleetPlace) -> None:
@@ -248,6 +314,7 @@ def test_worktrees_and_commits(fleet: FleetPlace) -> None:
         "u": "done",
         "bad": "failed",
     }
+    assert rows["bad"]["error"] == f"commit nothing: not found in {repository}"
     folders = {name: Path(row["cwd"]) for name, row in rows.items() if row["cwd"]}
     assert (folders["w"] / "f").read_text() == "two\n"
     assert (folders["w"] / "new").read_text() == "w\n"

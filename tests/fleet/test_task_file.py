@@ -1,5 +1,7 @@
 """Task files: three formats, checked as a whole; ids that depend on the content only."""
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def test_formats_give_the_same_tasks(tmp_path: Path) -> None:
         'tags = {k = "v"}\n[[task]]\nname = "b"\nprompt = "then"\ndepends_on = ["a"]\n'
         'agent = "codex"\n'
     )
-    csv = (
+    rows = (
         "name,prompt,vars.x,max_cost,tags,depends_on,agent\n"
         "a,do {{vars.x}},1,2,k=v,,\nb,then,,,,a,codex\n"
     )
@@ -37,11 +39,78 @@ def test_formats_give_the_same_tasks(tmp_path: Path) -> None:
         ("claude", {"max_cost": 2.0}),
         ("codex", {"agent": "codex"}),
     ]
-    from_csv = read(tmp_path / "t.csv", csv)
+    from_csv = read(tmp_path / "t.csv", rows)
     assert [(task.prompt, task.tags, task.depends_on) for task in from_csv] == [
         ("do 1", {"k": "v"}, []),
         ("then", {}, ["a"]),
     ]
+
+
+CELLS = {
+    "tags|release=2.0 team=x": {"release": "2.0", "team": "x"},
+    "tags|release=2.0,team=x": {"release": "2.0", "team": "x"},
+    'tags|{"note": "two words"}': {"note": "two words"},
+    "tags.note|two words, a comma": {"note": "two words, a comma"},
+    "tags.note|": {},
+    "allow|Edit Read": ("Edit", "Read"),
+    "allow|Edit, Bash(make test) Bash(echo (a b)),Read": (
+        *("Edit", "Bash(make test)", "Bash(echo (a b))", "Read"),
+    ),
+    'deny|["Bash(a b)", "WebFetch"]': ("Bash(a b)", "WebFetch"),
+    "retry|api timeout": ("api", "timeout"),
+    "fallback_agent|codex,gemini": ("codex", "gemini"),
+    "alert_at|0.5 90%": (0.5, 0.9),
+    "alert_at|off": (),
+    'args|["--x", "two words"]': ["--x", "two words"],
+    "args|--x a,b": ["--x", "a,b"],
+    "env|A=1 B=2": {"A": "1", "B": "2"},
+    "env.A|1 B=2": {"A": "1 B=2"},
+    'env|{"A": "1 2"}': {"A": "1 2"},
+    "add_dir|with a space": ("{folder}/with a space",),
+    'add_dir|["a", "with a space"]': ("{folder}/a", "{folder}/with a space"),
+    "mcp_config|my servers.json": ("{folder}/my servers.json",),
+    'mcp_config|{"mcpServers": {}}': ('{"mcpServers": {}}',),
+    'json_schema|{"type": "object"}': '{"type": "object"}',
+    "notify_on|failure budget": ("failure", "budget"),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_cells_hold_lists_and_tables(case: str, tmp_path: Path) -> None:
+    column, _, cell = case.partition("|")
+    text = io.StringIO()
+    csv.writer(text).writerows([("prompt", column), ("a", cell)])
+    for name in ("a", "with a space"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "my servers.json").touch()
+    (task,) = read(tmp_path / "x.csv", text.getvalue())
+    field = column.partition(".")[0]
+    name = "resume_on" if field == "retry" else field
+    value = task.tags if field == "tags" else task.options[name]
+    if field in ("add_dir", "mcp_config"):
+        value = tuple(path.replace(str(tmp_path), "{folder}") for path in value)
+    assert value == CELLS[case]
+
+
+def test_the_example_of_the_manual_is_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "fleet.md").read_text("utf-8")
+    example = page.partition("```csv\n")[2].partition("```")[0]
+    parser, docs = read(tmp_path / "x.csv", example)
+    assert parser.prompt == "make the tests of parser pass"
+    assert parser.options == {"allow": ("Edit", "Bash(make test)")}
+    assert docs.options == {"allow": ("Read", "Edit")}
+    assert (docs.tags, docs.depends_on) == ({"team": "core"}, ["parser"])
+
+
+def test_dependencies_and_variables_in_cells(tmp_path: Path) -> None:
+    text = (
+        "name,prompt,depends_on,vars\n"
+        'a,a,,"{""x"": ""1""}"\nb,b {{vars.x}},a,"{""x"": ""1""}"\n'
+        'c,c,"a, b",\nd,d,"[""a"", ""c""]",\n'
+    )
+    tasks = read(tmp_path / "x.csv", text)
+    assert [task.depends_on for task in tasks] == [[], ["a"], ["a", "b"], ["a", "c"]]
+    assert tasks[1].vars == {"x": "1"}
 
 
 MISTAKES = {
@@ -71,8 +140,46 @@ MISTAKES = {
     'x.jsonl|{"prompt": "{{vars.fil}}", "vars": {"file": "a"}}': (
         "1: prompt: unknown variable {{vars.fil}}; did you mean file?"
     ),
-    'x.jsonl|{"prompt": "{{tasks.a.text}}"}': "1: prompt: {{tasks.a}}: not in depends_on",
+    'x.jsonl|{"prompt": "{{vars.v}}"}': (
+        "1: prompt: unknown variable {{vars.v}}: no variables are defined"
+    ),
+    'x.jsonl|{"prompt": "{{tasks.a.text}}"}': "1: prompt: {{tasks.a}}: depends_on is empty",
+    'x.jsonl|{"prompt": "{{tasks.a.text}}", "depends_on": "other"}': (
+        "1: prompt: {{tasks.a}}: not in depends_on; expected one of other"
+    ),
     'x.jsonl|{"prompt": "a", "policy": "none.toml"}': "1: policy: file not found: ",
+    'x.jsonl|{"prompt": "a", "policy": "bad.toml"}': "1: policy: {folder}/bad.toml:1",
+    'x.jsonl|{"prompt": "a"}\n{"prompt": "a", "policy": "binary.toml"}': (
+        "2: policy: {folder}/binary.toml:1:1: invalid UTF-8"
+    ),
+    'x.jsonl|{"prompt": "a", "args": "--x"}': "1: args: expected a list of texts, found '--x'",
+    'x.jsonl|{"prompt": "a", "args": [1, 2]}': "1: args: expected a list of texts, found [1, 2]",
+    'x.jsonl|{"prompt": "a", "recording": "bad.toml"}': '1: recording: needs agent "replay"',
+    'x.jsonl|{"prompt": "a", "recording": "nope", "agent": "replay"}': (
+        "1: recording: file not found: {folder}/nope"
+    ),
+    'x.jsonl|{"prompt": "a", "agent": "replay"}': "1: recording: missing; the agent replay needs",
+    'x.jsonl|{"prompt": "a", "speed": 2}': '1: speed: needs agent "replay"',
+    'x.jsonl|{"prompt": "a", "speed": -1}': "1: speed: expected a number >= 0, found -1",
+    'x.jsonl|{"prompt": "a", "add_dir": "none"}': "1: add_dir: folder not found: {folder}/none",
+    'x.jsonl|{"prompt": "a", "mcp_config": ["none"]}': "1: mcp_config: file not found: ",
+    'x.jsonl|{"prompt": "a", "json_schema": "none"}': "1: json_schema: file not found: ",
+    'x.jsonl|{"prompt": "a", "cwd": "~nobody-here/x"}': "1: cwd: folder not found: ",
+    'x.jsonl|{"prompt_file": "a\\u0000b"}': "1: prompt_file: file not found: ",
+    'x.jsonl|{"prompt_file": "."}': "1: prompt_file: file not found: ",
+    'x.jsonl|{"prompt": "a", "worktree": 1}': "1: worktree: expected true or a name, found 1",
+    'x.toml|[defaults]\nargs = "x"\n[[task]]\nprompt = "a"': "3: args: expected a list of texts",
+    'x.jsonl|{"prompt": "a", "resume_on": "api"}': (
+        "1: unknown field 'resume_on'; did you mean retry?"
+    ),
+    'x.jsonl|{"prompt": "a", "retry": "nonsense"}': "1: retry: expected one or more of ",
+    "x.csv|prompt,resume_on\na,api": "1: unknown column 'resume_on'; did you mean retry?",
+    "x.csv|prompt,tags\na,\na,team=x two": "3: tags: expected NAME=VALUE",
+    "x.csv|prompt,tags,tags.team\na,,": "1: columns 'tags' and 'tags.team' cannot be combined",
+    "x.csv|prompt,vars.\na,": "1: unknown column 'vars.'",
+    'x.csv|prompt,allow\na,"[""Edit"""': "2: allow: invalid JSON",
+    'x.csv|prompt,args\na,"[1]"': "2: args: expected a list of texts, found [1]",
+    "x.csv|prompt,vars\na,file=x": "2: vars: expected a table of texts, found 'file=x'",
     'x.jsonl|{"prompt": "\\ud800"}': "1: prompt: contains unpaired surrogates",
     "x.jsonl|\n": ": no tasks",
     "x.csv|promt\na": "1: unknown column 'promt'; did you mean prompt?",
@@ -88,11 +195,32 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes_name_file_line_and_field(case: str, tmp_path: Path) -> None:
     name, _, text = case.partition("|")
+    (tmp_path / "bad.toml").write_text("max_cots = 1\n")
+    (tmp_path / "binary.toml").write_bytes(b"\xff")
     with pytest.raises(StenoError) as raised:
         read(tmp_path / name, text)
     message = str(raised.value)
     assert message.startswith(f"{tmp_path / name}:"), message
-    assert MISTAKES[case] in message
+    assert MISTAKES[case].replace("{folder}", str(tmp_path)) in message
+
+
+def test_files_are_relative_to_the_task_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text("max_cost = 1\n")
+    (tmp_path / "run.jsonl").write_text("{}\n")
+    text = (
+        '{"prompt": "a", "policy": "./rules.toml", "args": ["--x y"]}\n'
+        '{"prompt": "b", "agent": "replay", "recording": "run.jsonl", "speed": "0"}\n'
+    )
+    tasks = read(tmp_path / "x.jsonl", text)
+    assert (tasks[0].policy, tasks[0].options) == (
+        str(tmp_path / "rules.toml"),
+        {"args": ["--x y"]},
+    )
+    assert tasks[1].options == {
+        "agent": "replay",
+        "tape": str(tmp_path / "run.jsonl"),
+        "speed": 0.0,
+    }
 
 
 def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import os
-import re
 import signal
 import sys
 import time
@@ -15,7 +14,6 @@ from threading import RLock
 
 import msgspec
 
-from ..config import SETTINGS_BY_NAME, load_settings
 from ..config.files import new_run_id
 from ..errors import StenoError
 from ..fleet.admission import has_budget_left
@@ -31,10 +29,9 @@ from ..fleet.store import (
     open_fleet,
 )
 from ..fleet.task_file import (
-    COMMAND_SETTINGS,
     MAX_FILE_BYTES,
-    TaskDefaults,
     read_tasks,
+    single_task,
     task_ids,
 )
 from ..fleet.template import pipe_prompt
@@ -42,127 +39,26 @@ from ..fleet.worker import Worker
 from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
-from ..units import NANO_PER_USD
 from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
-from .fleet_query import as_json, parse_seconds, restart_tasks, run_output, task_json
-from .options import CommandParser, number_type, option_name
-from .run_options import add_settings, read_prompt
+from .fleet_options import (
+    add_limits,
+    add_task_options,
+    parse_batch_name,
+    parse_lease,
+    task_defaults,
+)
+from .fleet_query import as_json, restart_tasks, run_output, task_json
+from .options import CommandParser, number_type
+from .run_options import read_prompt
 from .terminal import detect_style, is_terminal, print_error, print_json, print_lines, stdin_bytes
 
 DEFAULT_JOBS = max(1, min(8, (os.cpu_count() or 2)))
 POSITIVE = number_type("a whole number from 1 to 100000", 1, 100_000, whole=True)
 SPAWN_BATCH = "spawn"
-OFF = "off"  # removes a limit
 BOARD_SECONDS = 0.5
 PLAIN_SECONDS = 10.0  # between two lines without a terminal
 LIVE_POLL_SECONDS = 0.1
-_RATE = re.compile(r"(\d+)/(?:(\d+)?(s|sec|min|m|h|hour))")
-_RATE_UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0}
-# Settings that are options of these commands under their own names.
-TASK_SETTINGS_WITHOUT = (*COMMAND_SETTINGS, "feed")
-
-
-# -- options -------------------------------------------------------------------------------------
-
-
-def parse_rate(text: str) -> tuple[int, float]:
-    """An argparse type: 30/min, 5/s, 100/10s; off: zero."""
-    if text == OFF:
-        return 0, 0.0
-    match = _RATE.fullmatch(text)
-    if match is None or int(match[1]) < 1:
-        raise argparse.ArgumentTypeError(f"expected a rate such as 30/min or 5/s, found {text!r}")
-    return int(match[1]), float(match[2] or 1) * _RATE_UNITS[match[3]]
-
-
-def parse_limit(text: str) -> tuple[str, int]:
-    """An argparse type: NAME=N; NAME=off: zero."""
-    name, _, number = text.rpartition("=")
-    if name and number == OFF:
-        return name, 0
-    if not name or not number.isdecimal() or not int(number):
-        raise argparse.ArgumentTypeError(f"expected NAME=N or NAME=off, found {text!r}")
-    return name, int(number)
-
-
-def parse_budget(text: str) -> int:
-    """An argparse type: dollars, as nano-dollars; off: zero."""
-    if text == OFF:
-        return 0
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = 0.0
-    if not 0 < amount < 1e9:
-        raise argparse.ArgumentTypeError(f"expected dollars above 0, found {text!r}")
-    return round(amount * NANO_PER_USD)
-
-
-def _add_limits(parser: CommandParser) -> None:
-    group = parser.add_argument_group("limits (of the whole fleet)")
-    group.add_argument(
-        "--rate", type=parse_rate, metavar="N/TIME", help="starts: 30/min, 5/s; off: no limit"
-    )
-    group.add_argument(
-        "--budget",
-        type=parse_budget,
-        metavar="USD",
-        help="stop starting tasks at this cost; off: no limit",
-    )
-    for kind in ("agent", "model"):
-        group.add_argument(
-            f"--{kind}-limit",
-            type=parse_limit,
-            action="append",
-            default=[],
-            metavar="NAME=N",
-            help=f"tasks with this {kind} at once, of all batches, until NAME=off (repeatable)",
-        )
-
-
-def _add_task_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("tasks")
-    group.add_argument("--cwd", metavar="DIR", help="folder to work in (default: the current one)")
-    group.add_argument("--worktree", action="store_true", help="a new git worktree for each task")
-    group.add_argument("--policy", metavar="FILE", help="rules to check each task against")
-    group.add_argument(
-        "--tag", action="append", metavar="K=V", help="label of the tasks (repeatable)"
-    )
-    group.add_argument(
-        "--retry",
-        dest="resume_on",
-        action="append",
-        metavar="VERDICT",
-        help="verdicts after which a task is tried again, up to --attempts (repeatable)",
-    )
-    add_settings(parser, (*TASK_SETTINGS_WITHOUT, "resume_on"))
-
-
-def _defaults(options: argparse.Namespace) -> TaskDefaults:
-    """What the command line sets for all tasks; checked."""
-    cwd = os.path.abspath(options.cwd or Path.cwd())  # noqa: PTH100  # links stay as they are
-    if not os.path.isdir(cwd):  # noqa: PTH112
-        raise StenoError(f"--cwd {options.cwd}: not a folder")
-    values = {
-        name: getattr(options, name)
-        for name in SETTINGS_BY_NAME
-        if name not in TASK_SETTINGS_WITHOUT and getattr(options, name, None) is not None
-    }
-    if options.tag is not None:
-        values["tag"] = options.tag
-    settings = load_settings(values, {}, Path(cwd), option_name)
-    if options.policy is not None:
-        from ..checks.monitor import load_monitor
-
-        load_monitor(options.policy)
-    return TaskDefaults(
-        cwd=cwd,
-        options={name: settings[name] for name in values if name != "tag"},
-        worktree=options.worktree,
-        policy=None if options.policy is None else str(Path(options.policy).absolute()),
-        tags=settings["tag"] if options.tag is not None else {},
-    )
 
 
 # -- batch ---------------------------------------------------------------------------------------
@@ -175,8 +71,8 @@ BATCH_EXAMPLES = """examples:
 
 A line of tasks.jsonl: {"name": "fix-1", "prompt": "fix the failing test in {{vars.file}}",
 "vars": {"file": "a.py"}, "depends_on": ["setup"], "max_cost": 2}. Fields: prompt or prompt_file,
-name, cwd, or repository and commit, worktree, policy, tags, depends_on, vars, and every setting of
-`steno run`. {{tasks.NAME.text}} is the answer of a task in depends_on.
+name, cwd, or repository and commit, worktree, policy, tags, depends_on, vars, args, retry,
+and every other setting of `steno run`. {{tasks.NAME.text}} is the answer of a task in depends_on.
 
 The file is checked first; nothing is queued if it has a mistake. Start the same file again to
 continue after Ctrl-C: tasks that have ended, or run elsewhere, are not started again. Exit codes:
@@ -188,7 +84,12 @@ def run_batch(args: list[str]) -> int:
     """Run `steno fleet batch` and return its exit code."""
     parser = CommandParser("fleet batch", "Run the tasks of a file.", BATCH_EXAMPLES)
     parser.add_argument("file", metavar="TASKS", help="a .jsonl, .csv or .toml file; - for stdin")
-    parser.add_argument("--name", metavar="NAME", help="name of the batch (default: the file's)")
+    parser.add_argument(
+        "--name",
+        type=parse_batch_name,
+        metavar="NAME",
+        help="name of the batch (default: the file's)",
+    )
     parser.add_argument(
         "--jobs",
         type=POSITIVE,
@@ -199,8 +100,8 @@ def run_batch(args: list[str]) -> int:
     parser.add_argument(
         "--detach", action="store_true", help="queue the tasks for workers, and return"
     )
-    _add_limits(parser)
-    _add_task_options(parser)
+    add_limits(parser)
+    add_task_options(parser)
     parser.add_json("print the result of the batch as one JSON object")
     parser.add_ledger(can_import=False)
     options = parser.parse_intermixed_args(args)
@@ -237,7 +138,7 @@ def run_batch(args: list[str]) -> int:
 def _read_batch(options: argparse.Namespace) -> tuple[list[TaskSpec], BatchRow]:
     path = options.file
     data = stdin_bytes().read() if path == "-" else _read_file(path)
-    tasks = read_tasks(path, data, _defaults(options))
+    tasks = read_tasks(path, data, task_defaults(options))
     if options.name is not None:
         source = f"name:{options.name}"
     elif path == "-":
@@ -475,17 +376,16 @@ def _add_spawn_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="run it in this process, and print the answer"
     )
-    _add_task_options(parser)
+    add_task_options(parser)
     parser.add_json("print the task as one JSON object")
     parser.add_ledger(can_import=False)
 
 
 def _spawn(options: argparse.Namespace, prompt: str) -> int:
     import_dbos()
-    defaults = _defaults(options)
-    name = options.name or f"spawn-{new_run_id()}"
-    table = msgspec.json.encode({"name": name, "prompt": prompt})
-    (spec,) = read_tasks("-", table, defaults)
+    defaults = task_defaults(options)
+    name = f"spawn-{new_run_id()}" if options.name is None else options.name
+    spec = single_task(prompt, name, defaults)
     batch = BatchRow(id=SPAWN_BATCH, name=SPAWN_BATCH, created_at=now_ms())
     id_ = new_run_id()
     with open_fleet(options.ledger) as store:
@@ -590,7 +490,7 @@ def run_worker(args: list[str]) -> int:
     )
     parser.add_argument(
         "--lease",
-        type=parse_seconds,
+        type=parse_lease,
         metavar="TIME",
         help="time without contact until a worker counts as dead (default: 30 s; SQLite: 5 s)",
     )

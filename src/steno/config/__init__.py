@@ -265,6 +265,8 @@ def require_known_name(
     names = list(known)
     if name in names:
         return
+    if not names:
+        raise StenoError(message)
     suggestion = closest_name(name.replace("-", "_"), names)
     if suggestion is not None:
         raise StenoError(f"{message}; did you mean {format_name(suggestion)}?")

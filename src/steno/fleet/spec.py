@@ -8,7 +8,7 @@ from msgspec import Struct
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task as it is queued; paths are absolute."""
 
-    prompt: str
+    prompt: str  # with depends_on: variables and results are not filled in yet
     name: str
     cwd: str
     repository: str | None = None

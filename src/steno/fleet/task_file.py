@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,12 @@ MAX_SUGGESTED_NAMES = 2000  # compared with a misspelt one
 SECRET_FIELDS = ("env", "backend")  # values that messages don't show
 # Settings that a task cannot have: they belong to the command.
 COMMAND_SETTINGS = ("ledger", "exit_from", "feed", "quiet", "steer", "name", "tag")
-SETTING_FIELDS = tuple(name for name in SETTINGS_BY_NAME if name not in COMMAND_SETTINGS)
+RENAMED_SETTINGS = {"resume_on": "retry"}  # as the option of `steno fleet batch`
+SETTING_FIELDS = {
+    RENAMED_SETTINGS.get(name, name): name
+    for name in SETTINGS_BY_NAME
+    if name not in COMMAND_SETTINGS
+}
 OWN_FIELDS = (
     "prompt",
     "prompt_file",
@@ -48,7 +54,18 @@ OWN_FIELDS = (
 FIELDS = (*OWN_FIELDS, *SETTING_FIELDS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOML_TASK = re.compile(r"\s*\[\[\s*task\s*\]\]")
-VARIABLE_PREFIX = "vars."  # of columns of a CSV file
+# In a CSV file, a cell of these is JSON, or words with spaces between them.
+PATH_LIST_FIELDS = ("add_dir", "mcp_config")  # a text is one path
+LIST_FIELDS = (
+    *("depends_on", "args"),
+    *(
+        field
+        for field, name in SETTING_FIELDS.items()
+        if isinstance(SETTINGS_BY_NAME[name].default, tuple) and field not in PATH_LIST_FIELDS
+    ),
+)
+TABLE_FIELDS = ("vars", "tags", "env")  # FIELD.NAME is a column too
+_WORD = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|\S)+")  # Bash(make test) is one
 
 
 class TaskDefaults(Struct, frozen=True, kw_only=True):
@@ -84,6 +101,25 @@ def read_tasks(path: str, data: bytes, defaults: TaskDefaults) -> list[TaskSpec]
     for line, table in readers.get(suffix, _read_jsonl)(path, text):
         reader.add(line, table)
     return reader.finish()
+
+
+def single_task(prompt: str, name: str, defaults: TaskDefaults) -> TaskSpec:
+    """The task of `steno fleet spawn`: nothing in its prompt is a placeholder."""
+    _check_name("--name", name)
+    _check_prompt("prompt", prompt)
+    _check_agent("--agent", defaults.options)
+    if defaults.options.get("agent") == REPLAY_AGENT_NAME:
+        raise StenoError(f"--agent {REPLAY_AGENT_NAME}: needs a recording; queue it with a batch")
+    return TaskSpec(
+        prompt=prompt,
+        name=name,
+        cwd=defaults.cwd,
+        worktree=defaults.worktree,
+        policy=defaults.policy,
+        tags=defaults.tags,
+        options=defaults.options,
+        key=_key({"name": name, "prompt": prompt}),
+    )
 
 
 def task_ids(batch: str, tasks: list[TaskSpec]) -> list[str]:
@@ -130,7 +166,7 @@ def _read_csv(path: str, text: str) -> Iterator[tuple[int, Table]]:
                     raise StenoError(
                         f"{path}:{line}: expected {len(header)} fields, found {len(row)}"
                     )
-                yield line, _csv_table(header, row)
+                yield line, _csv_table(f"{path}:{line}", header, row)
             line = reader.line_num + 1
     except csv.Error as error:
         raise StenoError(f"{path}:{reader.line_num}: invalid CSV: {error}") from None
@@ -138,25 +174,51 @@ def _read_csv(path: str, text: str) -> Iterator[tuple[int, Table]]:
 
 def _check_header(path: str, header: list[str]) -> None:
     for name in header:
-        if not name.startswith(VARIABLE_PREFIX):
-            require_known_name(name, FIELDS, f"{path}:1: unknown column {name!r}")
+        field, key = _split_column(name)
+        if not key:
+            _require_field(name, f"{path}:1: unknown column {name!r}")
+        elif field in header:
+            raise StenoError(f"{path}:1: columns {field!r} and {name!r} cannot be combined")
         if header.count(name) > 1:
             raise StenoError(f"{path}:1: column {name!r} appears twice")
 
 
-def _csv_table(header: list[str], row: list[str]) -> Table:
-    """The fields that are not empty; `depends_on` and `args` are separated by spaces."""
+def _split_column(name: str) -> tuple[str, str]:
+    """Field and key of a column such as vars.NAME; other columns have no key."""
+    field, _, key = name.partition(".")
+    return (field, key) if field in TABLE_FIELDS else (name, "")
+
+
+def _csv_table(place: str, header: list[str], row: list[str]) -> Table:
+    """The fields that are not empty; a variable may be."""
     table: Table = {}
-    for name, value in zip(header, row, strict=True):
-        if name.startswith(VARIABLE_PREFIX):
-            table.setdefault("vars", {})[name.removeprefix(VARIABLE_PREFIX)] = value
-        elif value and name in ("depends_on", "args"):
-            table[name] = value.split()
-        elif value and name == "worktree" and value in ("true", "false"):
-            table[name] = value == "true"
-        elif value:
-            table[name] = value
+    for name, text in zip(header, row, strict=True):
+        field, key = _split_column(name)
+        if key and (text or field == "vars"):
+            table.setdefault(field, {})[key] = text
+        elif not key and text:
+            table[field] = _csv_value(place, field, text)
     return table
+
+
+def _csv_value(place: str, field: str, text: str) -> Any:
+    """The value of a cell; in one of a list or table, JSON or words with spaces between them."""
+    if field == "worktree" and text in ("true", "false"):
+        return text == "true"
+    if field not in (*LIST_FIELDS, *PATH_LIST_FIELDS, *TABLE_FIELDS):
+        return text
+    # The configuration of MCP servers is a JSON object as text.
+    if text.lstrip().startswith("[" if field in PATH_LIST_FIELDS else ("[", "{")):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", None) or "nested too deeply"
+            raise StenoError(f"{place}: {field}: invalid JSON: {reason}") from None
+    if field in ("allow", "deny"):
+        return _WORD.findall(text)
+    if field in ("depends_on", "tags"):
+        return text.replace(",", " ").split()
+    return text.split() if field in (*LIST_FIELDS, "env") else text
 
 
 def _read_toml(path: str, text: str) -> Iterator[tuple[int, Table]]:
@@ -192,12 +254,13 @@ class TaskReader:
         self._folder = Path.cwd() if path == "-" else Path(path).absolute().parent
         self._tasks: dict[str, TaskSpec] = {}
         self._lines: dict[str, int] = {}
+        self._policies: set[str] = set()  # files that are valid
 
     def add(self, line: int, table: Table) -> None:
         """Add one task. StenoError if it is invalid."""
         place = f"{self._path}:{line}"
         for name in table:
-            require_known_name(name, FIELDS, f"{place}: unknown field {name!r}")
+            _require_field(name, f"{place}: unknown field {name!r}")
         table = {name: value for name, value in table.items() if value is not None}
         name = self._name(place, line, table)
         variables = _text_table(place, "vars", table.get("vars", {}))
@@ -208,7 +271,8 @@ class TaskReader:
         except StenoError as error:
             raise StenoError(f"{place}: prompt: {error}") from None
         self._tasks[name] = TaskSpec(
-            prompt=fill_in(prompt, variables),
+            # The worker fills in variables and results at once: what it puts in is final.
+            prompt=prompt if needs else fill_in(prompt, variables),
             name=name,
             cwd=self._folder_of(place, "cwd", table.get("cwd"), self._defaults.cwd),
             repository=self._repository(place, table),
@@ -262,12 +326,7 @@ class TaskReader:
     # -- fields ----------------------------------------------------------------------------------
 
     def _name(self, place: str, line: int, table: Table) -> str:
-        name = table.get("name", f"task-{len(self._tasks) + 1}")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise StenoError(
-                f"{place}: name: expected letters, digits, dots, dashes and underscores, "
-                f"found {name!r}"
-            )
+        name = _check_name(f"{place}: name", table.get("name", f"task-{len(self._tasks) + 1}"))
         if name in self._tasks:
             raise StenoError(f"{place}: name: {name!r} is used in line {self._lines[name]} too")
         return name
@@ -280,26 +339,27 @@ class TaskReader:
             prompt = _text(place, "prompt", table["prompt"]) or ""
         else:
             prompt = self._read_prompt(place, _text(place, "prompt_file", table["prompt_file"]))
-        if not prompt.strip():
-            raise StenoError(f"{place}: prompt: empty; give a task to work on")
-        if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-            raise StenoError(f"{place}: prompt: contains unpaired surrogates")
+        _check_prompt(f"{place}: prompt", prompt)
         return prompt
 
     def _read_prompt(self, place: str, given: str | None) -> str:
-        path = self._folder / Path(given or "").expanduser()
+        path = self._file(place, "prompt_file", given or "")
         try:
-            return path.read_bytes().decode("utf-8")
+            return Path(path).read_bytes().decode("utf-8")
         except UnicodeDecodeError:
             raise StenoError(f"{place}: prompt_file: {path}: not UTF-8") from None
         except OSError as error:
             raise StenoError(f"{place}: prompt_file: {path}: {error.strerror}") from None
 
+    def _absolute(self, given: str) -> str:
+        path = os.path.expanduser(given)  # noqa: PTH111  # an unknown user is no error here
+        return os.path.normpath(self._folder / path)
+
     def _folder_of(self, place: str, field: str, given: Any, default: str) -> str:
         text = _text(place, field, given)
         if text is None:
             return default
-        path = os.path.normpath(self._folder / Path(text).expanduser())
+        path = self._absolute(text)
         if not os.path.isdir(path):  # noqa: PTH112  # the text as it is
             raise StenoError(f"{place}: {field}: folder not found: {path}")
         return path
@@ -321,40 +381,97 @@ class TaskReader:
         value = table.get("worktree", self._defaults.worktree)
         if isinstance(value, bool):
             return value
+        message = f"{place}: worktree: expected true or a name, found {value!r}"
+        if not isinstance(value, str):
+            raise StenoError(message)
         try:
-            check_worktree_name(str(value))
+            check_worktree_name(value)
         except StenoError:
-            raise StenoError(
-                f"{place}: worktree: expected true or a name, found {value!r}"
-            ) from None
-        return str(value)
+            raise StenoError(message) from None
+        return value
 
     def _policy(self, place: str, table: Table) -> str | None:
         given = _text(place, "policy", table.get("policy"))
         if given is None:
             return self._defaults.policy
-        path = os.path.normpath(self._folder / Path(given).expanduser())
-        if not os.path.isfile(path):  # noqa: PTH113  # the text as it is
-            raise StenoError(f"{place}: policy: file not found: {path}")
+        path = self._file(place, "policy", given)
+        if path not in self._policies:
+            from ..checks.policy import load_policy
+
+            try:
+                load_policy(Path(path))
+            except StenoError as error:
+                raise StenoError(f"{place}: policy: {error}") from None
+            self._policies.add(path)
         return path
 
+    def _file(self, place: str, field: str, given: str) -> str:
+        path = self._absolute(given)
+        if not os.path.isfile(path):  # noqa: PTH113  # the text as it is
+            raise StenoError(f"{place}: {field}: file not found: {path}")
+        return path
+
+    def _resolve(self, place: str, field: str, value: Any) -> Any:
+        """Paths of a setting are relative to the task file; JSON in place of one stays."""
+        if field not in (*PATH_LIST_FIELDS, "json_schema"):
+            return value
+        if isinstance(value, tuple):
+            return tuple(self._resolve(place, field, item) for item in value)
+        if value.lstrip().startswith("{"):
+            return value
+        if field == "add_dir":
+            return self._folder_of(place, field, value, "")
+        return self._file(place, field, value)
+
     def _options(self, place: str, table: Table) -> dict[str, Any]:
-        own = {name: table[name] for name in SETTING_FIELDS if name in table}
-        values = {
-            **self._defaults.options,
-            **{name: _setting(place, name, value) for name, value in own.items()},
+        own = {
+            name: self._resolve(place, field, _setting(place, field, table[field]))
+            for field, name in SETTING_FIELDS.items()
+            if field in table
         }
-        agent = values.get("agent", REPLAY_AGENT_NAME)
-        problem = None if agent == REPLAY_AGENT_NAME else unknown_agent_message(agent)
-        if problem is not None:
-            raise StenoError(f"{place}: agent: {problem}")
-        if "recording" in table:
-            path = self._folder / Path(_text(place, "recording", table["recording"]) or "")
-            values["tape"] = str(path)
-        values |= {name: table[name] for name in ("args", "speed") if name in table}
-        if "speed" in values:
-            values["speed"] = _number(place, "speed", values["speed"])
+        values = {**self._defaults.options, **own}
+        _check_agent(f"{place}: agent", values)
+        recording = _text(place, "recording", table.get("recording"))
+        if recording is not None:
+            values["tape"] = self._file(place, "recording", recording)
+        if "speed" in table:
+            values["speed"] = _number(place, "speed", table["speed"])
+        if "args" in table:
+            values["args"] = _texts(place, "args", table["args"])
+        _check_replay(place, values)
         return values
+
+
+def _check_name(label: str, name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise StenoError(
+            f"{label}: expected letters, digits, dots, dashes and underscores, found {name!r}"
+        )
+    return name
+
+
+def _check_prompt(label: str, prompt: str) -> None:
+    if not prompt.strip():
+        raise StenoError(f"{label}: empty; give a task to work on")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise StenoError(f"{label}: contains unpaired surrogates")
+
+
+def _check_agent(label: str, options: Mapping[str, Any]) -> None:
+    agent = options.get("agent", REPLAY_AGENT_NAME)
+    problem = None if agent == REPLAY_AGENT_NAME else unknown_agent_message(agent)
+    if problem is not None:
+        raise StenoError(f"{label}: {problem}")
+
+
+def _check_replay(place: str, options: Mapping[str, Any]) -> None:
+    """The agent `replay` needs a recording; other agents take none."""
+    is_replay = options.get("agent") == REPLAY_AGENT_NAME
+    if is_replay and "tape" not in options:
+        raise StenoError(f"{place}: recording: missing; the agent {REPLAY_AGENT_NAME} needs one")
+    for name, field in (("tape", "recording"), ("speed", "speed")):
+        if name in options and not is_replay:
+            raise StenoError(f'{place}: {field}: needs agent "{REPLAY_AGENT_NAME}"')
 
 
 def _key(content: Table) -> str:
@@ -362,12 +479,19 @@ def _key(content: Table) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _setting(place: str, name: str, value: Any) -> Any:
+def _require_field(field: str, message: str) -> None:
+    new_name = RENAMED_SETTINGS.get(field)
+    if new_name is not None:
+        raise StenoError(f"{message}; did you mean {new_name}?")
+    require_known_name(field, FIELDS, message)
+
+
+def _setting(place: str, field: str, value: Any) -> Any:
     try:
-        return SETTINGS_BY_NAME[name].parse(value)
+        return SETTINGS_BY_NAME[SETTING_FIELDS[field]].parse(value)
     except ValueError as expected:
-        found = "" if name in SECRET_FIELDS else f", found {value!r}"
-        raise StenoError(f"{place}: {name}: expected {expected}{found}") from None
+        found = "" if field in SECRET_FIELDS else f", found {value!r}"
+        raise StenoError(f"{place}: {field}: expected {expected}{found}") from None
 
 
 def _text(place: str, field: str, value: Any) -> str | None:
@@ -378,9 +502,18 @@ def _text(place: str, field: str, value: Any) -> str | None:
 
 def _number(place: str, field: str, value: Any) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise StenoError(f"{place}: {field}: expected a number, found {value!r}") from None
+        number = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise StenoError(f"{place}: {field}: expected a number >= 0, found {value!r}")
+    return number
+
+
+def _texts(place: str, field: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise StenoError(f"{place}: {field}: expected a list of texts, found {value!r}")
+    return value
 
 
 def _text_table(place: str, field: str, value: Any) -> dict[str, str]:

@@ -28,9 +28,11 @@ def check_placeholders(prompt: str, variables: Mapping[str, str], needs: list[st
     """StenoError, with the nearest known name, for an unknown variable, task or field."""
     for kind, name in _PLACEHOLDER.findall(prompt):
         if kind == "vars":
-            require_known_name(name, variables, f"unknown variable {{{{vars.{name}}}}}")
+            reason = "" if variables else ": no variables are defined"
+            require_known_name(name, variables, f"unknown variable {{{{vars.{name}}}}}{reason}")
     for task, field in referenced_tasks(prompt):
-        require_known_name(task, needs, f"{{{{tasks.{task}}}}}: not in depends_on")
+        reason = "not in depends_on" if needs else "depends_on is empty"
+        require_known_name(task, needs, f"{{{{tasks.{task}}}}}: {reason}")
         require_known_name(field, RESULT_FIELDS, f"{{{{tasks.{task}.{field}}}}}: unknown field")
 
 

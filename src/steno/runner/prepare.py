@@ -30,7 +30,7 @@ from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
 from ..units import NANO_PER_USD
-from ..workspace.git import add_worktree, remove_worktree
+from ..workspace.git import add_worktree, has_commit, remove_worktree
 from ..workspace.repository import GitError, Repository, open_repository, path_in_repository
 from .backend_probe import choose_backend, probe_backend
 from .doctor import CapabilityCheck, FallbackBuilder, resolve_model
@@ -71,6 +71,8 @@ def ensure_worktree(cwd: str, name: str, commit: str | None = None) -> Worktree:
             try:
                 add_worktree(repository, path, f"steno/{name}", commit or "HEAD")
             except (GitError, OSError) as error:
+                if commit is not None and not has_commit(repository, commit):
+                    raise StenoError(f"commit {commit}: not found in {cwd}") from None
                 raise StenoError(f"--worktree: {cwd}: {error}") from None
         inner = path / path_in_repository(cwd)
     return Worktree(str(path), str(inner if inner.is_dir() else path), f"steno/{name}", is_new)

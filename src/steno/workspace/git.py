@@ -85,6 +85,11 @@ def add_worktree(repository: Repository, path: Path, branch: str, commit: str = 
             raise
 
 
+def has_commit(repository: Repository, commit: str) -> bool:
+    name = f"{commit}^{{commit}}"
+    return repository.succeeds("rev-parse", "--verify", "--quiet", "--end-of-options", name)
+
+
 def remove_worktree(repository: Repository, path: Path, branch: str) -> None:
     """Delete a worktree, its registration and its branch. Nothing in its files is trusted."""
     shutil.rmtree(path, ignore_errors=True)
