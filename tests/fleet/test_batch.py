@@ -381,3 +381,11 @@ def test_worker_prints_finished_tasks_as_json(fleet: FleetPlace) -> None:
     lines = fleet.fleet("worker", "--until-empty", "--json").stdout.splitlines()
     rows = {row["name"]: row["state"] for row in map(json.loads, lines)}
     assert rows == {"a": "done", "b": "failed"}
+
+
+def test_spawn_that_waits_runs_only_its_own_task(fleet: FleetPlace) -> None:
+    for number in range(3):
+        fleet.fleet("spawn", f"{number}\n@sleep 30")
+    assert fleet.fleet("spawn", "--wait", "@say mine").stdout == b"mine\n"
+    assert len(fleet.starts) == 1
+    assert fleet.board("spawn")["states"] == {"waiting": 3}

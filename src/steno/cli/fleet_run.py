@@ -39,6 +39,7 @@ from ..fleet.worker import Worker
 from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
+from ..units import NANO_PER_USD
 from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
 from .fleet_options import (
@@ -386,14 +387,16 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
     defaults = task_defaults(options)
     name = f"spawn-{new_run_id()}" if options.name is None else options.name
     spec = single_task(prompt, name, defaults)
-    batch = BatchRow(id=SPAWN_BATCH, name=SPAWN_BATCH, created_at=now_ms())
     id_ = new_run_id()
+    batch = BatchRow(id=SPAWN_BATCH, name=SPAWN_BATCH, created_at=now_ms())
+    if options.wait:  # a batch of its own: this process leaves the others to the workers
+        batch = msgspec.structs.replace(batch, id=f"{SPAWN_BATCH}-{id_}", name=name)
     with open_fleet(options.ledger) as store:
         store.add_batch(batch, [(id_, spec)], {})
         queue = TaskQueue(store)
         try:
             queue.open_batch(batch)
-            queue.release(SPAWN_BATCH)
+            queue.release(batch.id)
         finally:
             queue.close()
         (task,) = store.get_tasks([id_])
@@ -410,7 +413,7 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
 
 
 def _run_one(options: argparse.Namespace, batch: BatchRow, id_: str) -> int:
-    """Work on spawned tasks in this process until this one has ended."""
+    """Run a spawned task in this process."""
     _recover_lost_runs(options.ledger)
     display = BoardDisplay(True)
     worker = Worker(options.ledger, jobs=1, batch=batch.id)
@@ -419,6 +422,8 @@ def _run_one(options: argparse.Namespace, batch: BatchRow, id_: str) -> int:
             worker.start()
             worker.wait(lambda: bool(worker.store.tasks("t.id = ? AND t.ended_at > 0", (id_,))))
             (task,) = worker.store.get_tasks([id_])
+            if task.is_final:
+                worker.queue.close_batch(batch.id)
         finally:
             worker.close()
     if not task.is_final:
