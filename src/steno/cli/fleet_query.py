@@ -53,8 +53,8 @@ def add_selection(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="only tasks with this label, of those named, else of all; K alone: with any value "
-        "(repeatable: with all of them)",
+        help="only tasks with this label: of those named, else of all; K alone: any value "
+        "(repeatable)",
     )
 
 
