@@ -64,7 +64,8 @@ def workers_line(workers: Sequence[WorkerRow]) -> str:
     alive = [worker for worker in workers if worker.state != LOST]
     hosts = format_count(len({worker.host for worker in alive}), "machine")
     jobs = sum(worker.jobs for worker in alive if worker.state == "active")
-    facts = [f"{len(alive)} on {hosts}, {format_count(jobs, 'task')} at once"] if alive else []
+    at_once = f", {format_count(jobs, 'task')} at once" if jobs else ""
+    facts = [f"{len(alive)} on {hosts}{at_once}"] if alive else []
     facts += [
         f"{states[state]} {label}"
         for state, label in (("draining", "draining"), (LOST, "not responding"))
@@ -81,8 +82,8 @@ def pause_line(agent: str, until: int) -> str:
 
 
 def render_board(style: PageStyle, board: Board) -> list[str]:
-    """A batch in a few lines, without colours."""
-    plain = PageStyle(style.columns, style.line_limit)
+    """A batch in a few lines, without colours, and without the last column of a terminal."""
+    plain = PageStyle(style.columns - 1)
     rows = [SectionRow(text, hanging_indent=0) for text in (counts_line(board), cost_line(board))]
     shown = board.running[:MAX_RUNNING_LINES]
     rows += [SectionRow(_running_line(task), max_lines=1) for task in shown]
@@ -95,16 +96,14 @@ def render_board(style: PageStyle, board: Board) -> list[str]:
 def _title(style: PageStyle, board: Board) -> str:
     """The count first: a narrow terminal cuts the name."""
     count = f"{format_number(board.finished)} of {format_number(board.total)}"
-    columns = style.columns - 1
-    room = columns - width(count) - MIN_NAME_COLUMNS - 4
+    room = style.columns - width(count) - MIN_NAME_COLUMNS - 4
     filled = gauge(board.finished / max(1, board.total), max(4, min(GAUGE_COLUMNS, room)))
-    return truncate(f"{count}  {filled}  {single_line(board.name)}", columns)
+    return truncate(f"{count}  {filled}  {single_line(board.name)}", style.columns)
 
 
 def _running_line(task: RunningTask) -> str:
     lasted = format_duration(max(0.0, time() * 1000 - (task.started_at or 0)))
-    is_lost = task.worker_state == LOST
-    remark = ", worker not responding" if is_lost else ""
+    remark = ", worker not responding" if task.worker_state == LOST else ""
     return f"{single_line(task.name)} ({clean(task.agent)}, {lasted}{remark})"
 
 
