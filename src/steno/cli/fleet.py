@@ -50,6 +50,8 @@ def _import_command(name: str) -> Callable[[list[str]], int]:
     from importlib import import_module
 
     module = "fleet_run" if name in RUNNING_COMMANDS else "fleet_query"
+    if name == "wait":
+        module = "fleet_wait"
     command: Callable[[list[str]], int] = getattr(
         import_module(f".{module}", __package__), f"run_{name}"
     )

@@ -1,7 +1,7 @@
-"""`steno fleet status`, `wait`, `collect`, `output`, `cancel`, `retry` and `prune`."""
+"""`steno fleet status`, `collect`, `output`, `cancel`, `retry` and `prune`."""
 
 import argparse
-import time
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,30 @@ from typing import Any
 import msgspec
 
 from ..errors import StenoError
-from ..fleet.board import find_batch, fleet_status, select_tasks
-from ..fleet.store import RETRYABLE_STATES, BatchRow, FleetStore, TaskRow, fleet_exists, open_fleet
+from ..fleet.board import (
+    FleetStatus,
+    batch_labels,
+    blocked_dependants,
+    find_batches,
+    fleet_status,
+    select_tasks,
+)
+from ..fleet.store import (
+    RETRYABLE_STATES,
+    BatchRow,
+    FleetStore,
+    TaskRow,
+    fleet_exists,
+    open_fleet,
+)
 from ..ledger.protocol import now_ms
 from ..units import NANO_PER_USD
-from ..views.fleet import render_status, render_tasks
+from ..views.fleet import outcome, render_status, render_tasks
+from ..views.formatting import format_count
 from .commands import EXIT_FAILED
 from .options import CommandParser
 from .terminal import detect_style, print_error, print_json, print_lines, print_text
 
-EXIT_TIMEOUT = 124  # as timeout(1)
-WAIT_POLL_SECONDS = 0.25
 MAX_SECONDS = 365 * 86_400
 TIME_FIELDS = ("created_at", "started_at", "ended_at", "seen_at", "until")  # in milliseconds
 
@@ -28,7 +41,7 @@ TIME_FIELDS = ("created_at", "started_at", "ended_at", "seen_at", "until")  # in
 
 
 def add_selection(parser: CommandParser) -> None:
-    """TASK... and --tag."""
+    """TASK... and --tag: words name tasks, tags filter them."""
     parser.add_argument(
         "tasks",
         nargs="*",
@@ -40,19 +53,28 @@ def add_selection(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="tasks with this label; K alone: with any value (repeatable)",
+        help="only tasks with this label: of those named, else of all; K alone: any value "
+        "(repeatable)",
     )
 
 
 def selected(
-    store: FleetStore, options: argparse.Namespace, parser: CommandParser
+    store: FleetStore,
+    options: argparse.Namespace,
+    parser: CommandParser,
+    *,
+    is_exact: bool = False,
 ) -> list[TaskRow]:
-    """The chosen tasks. Wrong use if none was named."""
+    """The chosen tasks. Wrong use if none was named.
+
+    `is_exact`: for commands that change tasks; a name must not match those of several batches.
+    """
     if not options.tasks and not options.tag:
         parser.error("name a task or batch, or give --tag K=V")
-    tasks = select_tasks(store, options.tasks, options.tag)
+    tasks = select_tasks(store, options.tasks, options.tag, is_exact=is_exact)
     if not tasks:
-        raise StenoError(f"no task with the label {', '.join(options.tag)}")
+        which = "none of these tasks has" if options.tasks else "no task with"
+        raise StenoError(f"{which} the label {', '.join(options.tag)}")
     return tasks
 
 
@@ -97,7 +119,7 @@ def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
         "run_id": task.run,
         "session_id": task.session,
         "cwd": task.cwd,
-        "host": task.host,
+        "host": _machine(task.host),
         "worker": task.worker,
         "takeovers": task.takeovers,
         "cost_usd": None if task.cost_nano is None else task.cost_nano / NANO_PER_USD,
@@ -108,100 +130,17 @@ def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
     }
 
 
+def _machine(host: str | None) -> str | None:
+    """The machine of "MACHINE PID_NAMESPACE", as a task keeps it."""
+    return host and (host.rpartition(" ")[0] or host)
+
+
 def print_tasks(form: str | None, tasks: list[TaskRow]) -> None:
     if form == "json":
         rows = [task_json(task) for task in tasks]
         print_json(as_json({"rows": rows, "total": len(rows)}))
     else:
         print_lines(render_tasks(detect_style(), tasks))
-
-
-# -- status --------------------------------------------------------------------------------------
-
-STATUS_EXAMPLES = """examples:
-  steno fleet status                 batches that are not finished, else the newest
-  steno fleet status tasks --tasks   the tasks of one batch
-  steno fleet status --all --json
-"""
-
-
-def run_status(args: list[str]) -> int:
-    """Run `steno fleet status` and return its exit code."""
-    parser = CommandParser("fleet status", "Show batches, workers and pauses.", STATUS_EXAMPLES)
-    parser.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch: name or id")
-    parser.add_argument("--all", action="store_true", help="also batches that are finished")
-    parser.add_argument("--tasks", action="store_true", help="list the tasks of BATCH")
-    parser.add_json()
-    parser.add_ledger(can_import=False)
-    options = parser.parse_utf8_args(args)
-    if options.tasks and options.batch is None:
-        parser.error("--tasks needs BATCH")
-    require_fleet(options.ledger)
-    with open_fleet(options.ledger) as store:
-        if options.tasks:
-            print_tasks(options.form, select_tasks(store, [options.batch]))
-            return 0
-        status = fleet_status(store, _shown_batches(store, options))
-    if options.form == "json":
-        print_json(as_json(status))
-    else:
-        print_lines(render_status(detect_style(), status))
-    return 0
-
-
-def _shown_batches(store: FleetStore, options: argparse.Namespace) -> list[BatchRow]:
-    if options.batch is not None:
-        batch = find_batch(store, options.batch)
-        if batch is None:
-            raise StenoError(f"no batch {options.batch!r}; see: steno fleet status --all")
-        return [batch]
-    batches = store.batches()
-    if options.all:
-        return batches
-    sql = (
-        "SELECT id FROM fleet_batches WHERE EXISTS (SELECT 1 FROM fleet_tasks "
-        "WHERE batch = fleet_batches.id AND state IN ('held', 'waiting', 'running'))"
-    )
-    unfinished = {row[0] for row in store.query(sql)}
-    return [batch for batch in batches if batch.id in unfinished] or batches[:1]
-
-
-# -- wait ----------------------------------------------------------------------------------------
-
-WAIT_EXAMPLES = """examples:
-  steno fleet wait tasks                       wait for a batch
-  steno fleet wait 3f9a21c0 --timeout 10m
-  steno fleet wait --tag release=2.0 --any     until the first of them has ended
-
-Exit codes: 0 all have succeeded, 1 one has failed, 124 time limit reached.
-"""
-
-
-def run_wait(args: list[str]) -> int:
-    """Run `steno fleet wait` and return its exit code."""
-    parser = CommandParser("fleet wait", "Wait until tasks have ended.", WAIT_EXAMPLES)
-    add_selection(parser)
-    parser.add_argument("--any", action="store_true", help="wait for the first one only")
-    parser.add_argument(
-        "--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 90, 10m, 2h"
-    )
-    parser.add_json("print the tasks as one JSON object")
-    parser.add_ledger(can_import=False)
-    options = parser.parse_utf8_args(args)
-    require_fleet(options.ledger)
-    with open_fleet(options.ledger) as store:
-        tasks = selected(store, options, parser)
-        tasks = _wait_for(store, [task.id for task in tasks], options.any, options.timeout)
-    ended = [task for task in tasks if task.is_final]
-    if options.form == "json":
-        print_tasks("json", tasks)
-    if len(ended) < (1 if options.any else len(tasks)):
-        print_error(f"{len(tasks) - len(ended)} of {len(tasks)} tasks have not ended")
-        return EXIT_TIMEOUT
-    failed = [task for task in ended if task.state != "done"]
-    for task in failed[:10]:
-        print_error(f"{task.name} ({task.id[:12]}): {task.state}: {task.error or task.verdict}")
-    return EXIT_FAILED if failed else 0
 
 
 def parse_seconds(text: str) -> float:
@@ -215,16 +154,60 @@ def parse_seconds(text: str) -> float:
     return MAX_SECONDS if seconds is None else seconds
 
 
-def _wait_for(
-    store: FleetStore, ids: list[str], only_first: bool, timeout: float | None
-) -> list[TaskRow]:
-    give_up_at = time.monotonic() + (MAX_SECONDS if timeout is None else timeout)
-    while True:
-        tasks = store.get_tasks(ids)
-        ended = sum(task.is_final for task in tasks)
-        if ended == len(tasks) or (only_first and ended) or time.monotonic() >= give_up_at:
-            return tasks
-        time.sleep(min(WAIT_POLL_SECONDS, max(0.0, give_up_at - time.monotonic())))
+# -- status --------------------------------------------------------------------------------------
+
+STATUS_EXAMPLES = """examples:
+  steno fleet status                 batches that are not finished, else the newest
+  steno fleet status tasks --tasks   the tasks of one batch
+  steno fleet status --all --json
+
+State of a worker: active, draining, or lost (not responding: its lease has expired).
+"""
+
+
+def run_status(args: list[str]) -> int:
+    """Run `steno fleet status` and return its exit code."""
+    parser = CommandParser("fleet status", "Show batches, workers and pauses.", STATUS_EXAMPLES)
+    parser.add_argument(
+        "batch", nargs="?", metavar="BATCH", help="only this batch: name, or id (its start)"
+    )
+    parser.add_argument("--all", action="store_true", help="also batches that are finished")
+    parser.add_argument("--tasks", action="store_true", help="list the tasks of BATCH")
+    parser.add_json()
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(args)
+    if options.tasks and options.batch is None:
+        parser.error("--tasks needs BATCH")
+    status = FleetStatus(batches=[], workers=[], pauses=[])
+    if options.batch is not None or fleet_exists(options.ledger):
+        require_fleet(options.ledger)
+        with open_fleet(options.ledger) as store:
+            if options.tasks:
+                print_tasks(options.form, select_tasks(store, [options.batch]))
+                return 0
+            status = fleet_status(store, _shown_batches(store, options))
+    if options.form == "json":
+        print_json(as_json(status))
+    else:
+        print_lines(render_status(detect_style(), status))
+    return 0
+
+
+def _shown_batches(store: FleetStore, options: argparse.Namespace) -> list[BatchRow]:
+    if options.batch is not None:
+        found = find_batches(store, options.batch)
+        if not found:
+            raise StenoError(f"no batch {options.batch!r}; see: steno fleet status --all")
+        return found
+    batches = store.batches()
+    if options.all:
+        return batches
+    sql = (
+        "SELECT id FROM fleet_batches WHERE EXISTS (SELECT 1 FROM fleet_tasks "
+        "WHERE batch = fleet_batches.id AND state IN ('held', 'waiting', 'running'))"
+    )
+    unfinished = {row[0] for row in store.query(sql)}
+    return [batch for batch in batches if batch.id in unfinished] or batches[:1]
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -234,7 +217,9 @@ COLLECT_EXAMPLES = """examples:
   steno fleet collect tasks --failed | jq -r '.name + ": " + .error'
   steno fleet collect --tag release=2.0 --output results/    one file per answer
 
-Each line is one task: id, name, state, verdict, text, run_id, cost_usd, ...
+Each line is one task: id, name, state, verdict, text, run_id, cost_usd, ... Tasks that have not
+ended are left out. With --output, only tasks that have succeeded get a file: FOLDER/NAME.txt, or
+FOLDER/BATCH/NAME.txt if TASK and --tag select several batches.
 """
 
 
@@ -245,27 +230,65 @@ def run_collect(args: list[str]) -> int:
     )
     add_selection(parser)
     parser.add_argument("--failed", action="store_true", help="only tasks that did not succeed")
-    parser.add_argument("--output", metavar="FOLDER", help="write each answer to FOLDER/NAME.txt")
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="write each answer to a file, and print no JSON"
+    )
     parser.add_json("print JSON lines (default)")
     parser.add_ledger(can_import=False)
     options = parser.parse_utf8_args(args)
+    if options.output is not None and options.form:
+        parser.error("--output writes files and --json prints lines: use one of them")
+    if options.output is not None and options.failed:
+        parser.error("--output: failed tasks have no answer; leave out --failed, or --output")
     require_fleet(options.ledger)
     with open_fleet(options.ledger) as store:
-        tasks = [task for task in selected(store, options, parser) if task.is_final]
-        if options.failed:
-            tasks = [task for task in tasks if task.state != "done"]
-        for task in tasks:
-            text = store.result_text(task.id)
-            if options.output is not None:
-                _write_result(Path(options.output), task, text)
-            else:
-                print_json(as_json(task_json(task, text=text)))
+        tasks = selected(store, options, parser)
+        if options.output is not None:
+            _write_answers(store, tasks, options.output)
+        else:
+            _print_results(store, tasks, options.failed)
     return 0
 
 
-def _write_result(folder: Path, task: TaskRow, text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{task.name}.txt").write_text(text, "utf-8")
+def _print_results(store: FleetStore, tasks: list[TaskRow], only_failed: bool) -> None:
+    for task in tasks:
+        if task.is_final and not (only_failed and task.state == "done"):
+            print_json(as_json(task_json(task, text=store.result_text(task.id))))
+    unfinished = sum(not task.is_final for task in tasks)
+    if unfinished:
+        print_error(f"{format_count(unfinished, 'task')} not finished")
+
+
+def _write_answers(store: FleetStore, tasks: list[TaskRow], folder: str) -> None:
+    done = [task for task in tasks if task.state == "done"]
+    folders = _batch_folders(store, tasks, Path(folder))
+    written: set[Path] = set()
+    for task in reversed(done):  # of tasks with the same name, the newest one has it alone
+        path = folders[task.batch] / f"{task.name}.txt"
+        if path in written:
+            path = path.with_name(f"{task.name}-{task.id[:8]}.txt")
+        written.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(store.result_text(task.id), "utf-8")
+    states = Counter(task.state for task in tasks if task.is_final and task.state != "done")
+    facts = [f"{number} {state}" for state, number in states.items()]
+    if unfinished := sum(not task.is_final for task in tasks):
+        facts.insert(0, f"{format_count(unfinished, 'task')} not finished")
+    others = f"; {', '.join(facts)}" if facts else ""
+    print_error(f"{format_count(len(done), 'answer')} written to {folder.rstrip('/')}/{others}")
+
+
+def _batch_folders(store: FleetStore, tasks: list[TaskRow], folder: Path) -> dict[str, Path]:
+    """Where the answers of each batch go: a folder of its own if there are several."""
+    from ..workspace.safe_path import is_safe_name
+
+    labels = batch_labels(store, {task.batch for task in tasks})
+    if len(labels) == 1:
+        return dict.fromkeys(labels, folder)
+    return {
+        batch: folder / (label if is_safe_name(label) and "/" not in label else batch)
+        for batch, label in labels.items()
+    }
 
 
 OUTPUT_EXAMPLES = """examples:
@@ -295,7 +318,7 @@ def run_output(args: list[str]) -> int:
         raise StenoError(f"{options.task}: {task.state}; wait for it: steno fleet wait {task.id}")
     print_text(text)
     if task.state != "done":
-        print_error(f"{task.name}: {task.state}: {task.error or task.verdict}")
+        print_error(f"{task.name}: {outcome(task)}")
     return 0 if task.state == "done" else EXIT_FAILED
 
 
@@ -320,13 +343,14 @@ def run_cancel(args: list[str]) -> int:
     from ..fleet.queue import TaskQueue
 
     with open_fleet(options.ledger) as store:
-        tasks = [task for task in selected(store, options, parser) if not task.is_final]
+        chosen = selected(store, options, parser, is_exact=True)
+        tasks = [task for task in chosen if not task.is_final]
         ids = [task.id for task in tasks]
-        store.cancel(ids)
-        for batch in {task.batch for task in tasks}:
-            store.mark_ready(batch)
-        queue = TaskQueue(store)
+        queue = TaskQueue(store)  # first: without DBOS, nothing is changed
         try:
+            store.cancel(ids)
+            for batch in {task.batch for task in tasks}:
+                store.mark_ready(batch)
             # Those that run are stopped by their worker, which then ends the workflow.
             queue.cancel([task.workflow for task in tasks if task.state == "waiting"])
         finally:
@@ -357,7 +381,7 @@ def run_retry(args: list[str]) -> int:
         action="append",
         default=[],
         metavar="VERDICT",
-        help="only tasks with this verdict, and those that depend on them (repeatable)",
+        help="only tasks with this verdict, and those that they have blocked (repeatable)",
     )
     parser.add_json("print the tasks as one JSON object")
     parser.add_ledger(can_import=False)
@@ -366,12 +390,7 @@ def run_retry(args: list[str]) -> int:
     from ..fleet.queue import TaskQueue
 
     with open_fleet(options.ledger) as store:
-        tasks = [
-            task
-            for task in selected(store, options, parser)
-            if task.state in RETRYABLE_STATES
-            and (not options.verdict or task.verdict is None or task.verdict in options.verdict)
-        ]
+        tasks = _to_retry(store, selected(store, options, parser, is_exact=True), options.verdict)
         queue = TaskQueue(store)
         try:
             tasks = restart_tasks(store, queue, tasks)
@@ -379,6 +398,15 @@ def run_retry(args: list[str]) -> int:
             queue.close()
         _print_changed(options.form, tasks, "queued again")
     return 0
+
+
+def _to_retry(store: FleetStore, tasks: list[TaskRow], verdicts: list[str]) -> list[TaskRow]:
+    """The tasks that can start again; with verdicts: those, and what they have blocked."""
+    tasks = [task for task in tasks if task.state in RETRYABLE_STATES]
+    if not verdicts:
+        return tasks
+    tasks = [task for task in tasks if task.verdict in verdicts]
+    return [*tasks, *blocked_dependants(store, tasks)]
 
 
 def restart_tasks(store: FleetStore, queue: Any, tasks: list[TaskRow]) -> list[TaskRow]:
@@ -410,7 +438,9 @@ def run_prune(args: list[str]) -> int:
     )
     add_selection(parser)
     parser.add_argument(
-        "--older-than", metavar="SPAN", help="only tasks that ended this long ago: 12h, 30d, 6m"
+        "--older-than",
+        metavar="SPAN",
+        help="only tasks that ended this long ago: 12h, 30d, 6m (months)",
     )
     parser.add_argument("--yes", action="store_true", help="delete; without it, only show")
     parser.add_json("print the tasks as one JSON object")
@@ -422,7 +452,10 @@ def run_prune(args: list[str]) -> int:
     before = _ended_before(options.older_than)
     with open_fleet(options.ledger) as store:
         is_selected = options.tasks or options.tag
-        tasks = selected(store, options, parser) if is_selected else store.tasks("true")
+        if is_selected:
+            tasks = selected(store, options, parser, is_exact=True)
+        else:
+            tasks = store.tasks("true")
         tasks = store.deletable(tasks, before)
         if options.yes and tasks:
             _delete_tasks(store, tasks)
@@ -465,4 +498,4 @@ def _print_changed(form: str | None, tasks: list[TaskRow], word: str) -> None:
 
 
 def _count(tasks: list[TaskRow], adjective: str = "") -> str:
-    return f"{len(tasks)} {adjective}{'task' if len(tasks) == 1 else 'tasks'}"
+    return format_count(len(tasks), f"{adjective}task")

@@ -265,9 +265,14 @@ class StepProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Erase the line before something else is printed."""
         if self._is_drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+            self._is_drawn = False
 
     def update(self, done: int, total: int) -> None:
         now = time.monotonic()

@@ -47,6 +47,11 @@ _RESTORE = (
     "restore it from recordings and transcripts: "
     "mv {name} {name}.damaged && steno ledger import --ledger {name}"
 )
+FLEET_SUFFIX = ".fleet.db"  # of the queue beside a ledger
+_DAMAGED_FLEET = (
+    "not the queue of a fleet, or damaged; move it away (queued tasks are lost, the runs are in "
+    "the ledger): mv {name} {name}.damaged"
+)
 _ERROR_HINTS = {
     "disk is full": "disk full; the last step was not written. Free some space and try again",
     "disk I/O error": "disk error or disk full; the last step was not written. "
@@ -55,9 +60,11 @@ _ERROR_HINTS = {
     "No such file": "cannot be opened; check the folder, or use another ledger with --ledger",
     "unable to open": "cannot be opened; check the folder and its permissions, "
     "or use another ledger with --ledger",
+    "not a ledger": NOT_A_LEDGER,
     "not a database": f"{NOT_A_LEDGER}. If it was one, {_RESTORE}",
     "malformed": f"file damaged; {_RESTORE}",
 }
+_DAMAGED = ("not a ledger", "not a database", "malformed")
 
 
 class SQLiteStore(Store):
@@ -241,7 +248,7 @@ def _connect(path: str, read_only: bool, required_tables: frozenset[str]) -> sql
             connection = _open_connection(f"{_read_only_uri(path)}&immutable=1", uri=True)
             names = _list_tables(connection)
         if names and not names >= required_tables:
-            raise LedgerError(f"{path}: {NOT_A_LEDGER}")
+            raise _to_ledger_error(path, sqlite3.DatabaseError("not a ledger"))
     except BaseException:
         connection.close()
         raise
@@ -286,5 +293,8 @@ def _to_ledger_error(name: str, error: Exception) -> Exception:
     from shlex import quote
 
     text = str(getattr(error, "strerror", None) or error)
-    hint = next((hint for phrase, hint in _ERROR_HINTS.items() if phrase in text), None)
+    phrase = next((phrase for phrase in _ERROR_HINTS if phrase in text), "")
+    hint = _ERROR_HINTS.get(phrase)
+    if phrase in _DAMAGED and name.endswith(FLEET_SUFFIX):
+        hint = _DAMAGED_FLEET
     return LedgerError(f"{name}: {hint.replace('{name}', quote(name)) if hint else text}")

@@ -1,42 +1,79 @@
 """The board of a fleet: batches, workers and pauses as lines."""
 
+from collections import Counter
 from collections.abc import Sequence
 from time import time
 
-from ..fleet.board import Board, FleetStatus
-from ..fleet.store import STATES, TaskRow
+from ..fleet.board import LOST, SHORT_ID_CHARS, Board, FleetStatus, RunningTask
+from ..fleet.store import STATES, TaskRow, WorkerRow
 from .formatting import (
-    bar,
+    NO_BREAK_SPACE,
     clean,
+    format_count,
     format_duration,
     format_epoch,
     format_money,
     format_number,
+    gauge,
     single_line,
+    truncate,
+    width,
 )
-from .table import Column, PageStyle, join_facts, render_table
+from .table import (
+    Cell,
+    Column,
+    PageStyle,
+    SectionRow,
+    TableRow,
+    join_facts,
+    render_section,
+    render_table,
+)
 
-BAR_COLUMNS = 30
+GAUGE_COLUMNS = 30
+MIN_NAME_COLUMNS = 12
 MAX_RUNNING_LINES = 8
 SHOWN_STATES = ("done", "running", "waiting", "held", "failed", "blocked", "parked", "cancelled")
+STATE_COLOURS = {"done": "green", "failed": "red", "parked": "red", "blocked": "yellow"}
+NO_BATCHES = "No batches yet; start one: steno fleet batch TASKS.jsonl"
 
 
 def render_status(style: PageStyle, status: FleetStatus) -> list[str]:
     """All batches, the workers, and what is paused."""
-    lines: list[str] = []
+    if not status.batches and not status.workers:
+        return [NO_BATCHES]
+    lines = [] if status.batches else [NO_BATCHES, ""]
+    names = Counter(board.name for board in status.batches)
     for board in status.batches:
-        lines += [*render_board(style, board), ""]
-    if not status.batches:
-        lines += ["No batches yet. Start one: steno fleet batch TASKS.jsonl", ""]
-    count = len(status.workers)
-    if count:
-        hosts = len({worker.host for worker in status.workers})
-        jobs = sum(worker.jobs for worker in status.workers)
-        lines.append(f"workers    {count} on {hosts} machines, {jobs} tasks at once")
-    else:
-        lines.append("workers    none; start one: steno fleet worker")
+        title, *others = render_board(style, board)
+        lines.append(style.paint(title, "bold"))
+        if names[board.name] > 1:
+            facts = join_facts([f"id {board.id[:SHORT_ID_CHARS]}", clean(board.file or "")])
+            lines += render_section(style, "", [SectionRow(facts)])
+        lines += [*others, ""]
+    is_bad = any(worker.state == LOST for worker in status.workers) or not status.workers
+    row = SectionRow(workers_line(status.workers), "yellow" if is_bad else "")
+    lines += render_section(style, "workers", [row])
     lines += [pause_line(pause["agent"], pause["until"]) for pause in status.pauses]
     return lines
+
+
+def workers_line(workers: Sequence[WorkerRow]) -> str:
+    """2 on 1 machine, 8 tasks at once · 1 draining · 1 not responding."""
+    states = Counter(worker.state for worker in workers)
+    alive = [worker for worker in workers if worker.state != LOST]
+    hosts = format_count(len({worker.host for worker in alive}), "machine")
+    jobs = sum(worker.jobs for worker in alive if worker.state == "active")
+    at_once = f", {format_count(jobs, 'task')} at once" if jobs else ""
+    facts = [f"{len(alive)} on {hosts}{at_once}"] if alive else []
+    facts += [
+        f"{states[state]} {label}"
+        for state, label in (("draining", "draining"), (LOST, "not responding"))
+        if states[state]
+    ]
+    if not states["active"]:
+        facts.append("none is active; start one: steno fleet worker")
+    return join_facts(facts)
 
 
 def pause_line(agent: str, until: int) -> str:
@@ -45,14 +82,29 @@ def pause_line(agent: str, until: int) -> str:
 
 
 def render_board(style: PageStyle, board: Board) -> list[str]:
-    """A batch in a few lines."""
-    filled = bar(board.finished, board.total, BAR_COLUMNS)
-    title = f"{clean(board.name)}  {filled} {board.finished} of {board.total}"
-    return [title, f"           {counts_line(board)}", f"           {cost_line(board)}"] + [
-        f"           {clean(task.name)} ({task.agent}, "
-        f"{format_duration(max(0.0, time() * 1000 - (task.started_at or 0)))})"
-        for task in board.running[:MAX_RUNNING_LINES]
-    ]
+    """A batch in a few lines, without colours, and without the last column of a terminal."""
+    plain = PageStyle(style.columns - 1)
+    rows = [SectionRow(text, hanging_indent=0) for text in (counts_line(board), cost_line(board))]
+    shown = board.running[:MAX_RUNNING_LINES]
+    rows += [SectionRow(_running_line(task), max_lines=1) for task in shown]
+    more = board.states.get("running", 0) - len(shown)
+    if more > 0:
+        rows.append(SectionRow(f"and {more} more"))
+    return [_title(plain, board), *render_section(plain, "", rows)]
+
+
+def _title(style: PageStyle, board: Board) -> str:
+    """The count first: a narrow terminal cuts the name."""
+    count = f"{format_number(board.finished)} of {format_number(board.total)}"
+    room = style.columns - width(count) - MIN_NAME_COLUMNS - 4
+    filled = gauge(board.finished / max(1, board.total), max(4, min(GAUGE_COLUMNS, room)))
+    return truncate(f"{count}  {filled}  {single_line(board.name)}", style.columns)
+
+
+def _running_line(task: RunningTask) -> str:
+    lasted = format_duration(max(0.0, time() * 1000 - (task.started_at or 0)))
+    remark = ", worker not responding" if task.worker_state == LOST else ""
+    return f"{single_line(task.name)} ({clean(task.agent)}, {lasted}{remark})"
 
 
 def counts_line(board: Board) -> str:
@@ -64,7 +116,7 @@ def counts_line(board: Board) -> str:
             verdicts = ", ".join(f"{word} {count}" for word, count in board.failures.items())
             detail = f" ({verdicts})" if state == "failed" and verdicts else ""
             facts.append(f"{state} {format_number(number)}{detail}")
-    return " · ".join(facts) or "empty"
+    return join_facts(facts) or "empty"
 
 
 def cost_line(board: Board) -> str:
@@ -83,29 +135,42 @@ def cost_line(board: Board) -> str:
 def progress_line(board: Board) -> str:
     """One line without a terminal."""
     finished = f"{board.finished}/{board.total}"
-    return f"{clean(board.name)} {finished}: {counts_line(board)}; {cost_line(board)}"
+    line = f"{clean(board.name)} {finished}: {counts_line(board)}; {cost_line(board)}"
+    return line.replace(NO_BREAK_SPACE, " ")
+
+
+def outcome(task: TaskRow) -> str:
+    """The state of a task and its reason: failed: API Error ..., cancelled."""
+    reason = task_reason(task) or task.verdict
+    return f"{task.state}: {reason}" if reason else task.state
+
+
+def task_reason(task: TaskRow) -> str:
+    """The error of a task, without a state that it repeats."""
+    error = task.error or ""
+    return "" if error == task.state else error.removeprefix(f"{task.state}: ")
 
 
 def render_tasks(style: PageStyle, tasks: Sequence[TaskRow]) -> list[str]:
     """A table of tasks."""
     columns = (
         Column("id"),
-        Column("name"),
+        Column("name", can_truncate=True, min_columns=10),
         Column("state"),
-        Column("verdict"),
-        Column("cost", True),
-        Column("run"),
-        Column("error"),
+        Column("verdict", drop_priority=1),
+        Column("cost", True, drop_priority=2),
+        Column("run", drop_priority=3),
+        Column("error", can_truncate=True, min_columns=16),
     )
-    rows = [
+    rows: list[TableRow] = [
         [
             task.id[:12],
             clean(task.name),
-            task.state,
+            Cell(task.state, STATE_COLOURS.get(task.state, "")),
             task.verdict or "",
             "" if task.cost_nano is None else format_money(task.cost_nano / 1e9),
             (task.run or "")[:8],
-            single_line(task.error or ""),
+            single_line(task_reason(task)),
         ]
         for task in sorted(tasks, key=lambda task: (STATES.index(task.state), task.number))
     ]
