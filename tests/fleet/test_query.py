@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from steno.fleet.board import active_workers, read_board
+from steno.fleet.rows import PARKED_REASON, BatchRow, WorkerRow
 from steno.fleet.spec import TaskSpec
-from steno.fleet.store import PARKED_REASON, BatchRow, FleetStore, WorkerRow, open_fleet
+from steno.fleet.store import FleetStore, open_fleet
 from steno.views.fleet import outcome, render_tasks
 from steno.views.table import PageStyle
 from tests.support.fleet import FleetPlace, wait_until

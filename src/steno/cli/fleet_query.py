@@ -17,14 +17,8 @@ from ..fleet.board import (
     fleet_status,
     select_tasks,
 )
-from ..fleet.store import (
-    RETRYABLE_STATES,
-    BatchRow,
-    FleetStore,
-    TaskRow,
-    fleet_exists,
-    open_fleet,
-)
+from ..fleet.rows import RETRYABLE_STATES, BatchRow, TaskRow
+from ..fleet.store import FleetStore, fleet_exists, open_fleet
 from ..ledger.protocol import now_ms
 from ..units import NANO_PER_USD
 from ..views.fleet import outcome, render_status, render_tasks

@@ -17,17 +17,11 @@ import msgspec
 from ..config.files import new_run_id
 from ..errors import StenoError
 from ..fleet.admission import has_budget_left
-from ..fleet.board import Board, fleet_status, read_board, select_results
+from ..fleet.board import Board, active_workers, fleet_status, read_board, select_results
 from ..fleet.queue import TaskQueue, import_dbos
+from ..fleet.rows import BUDGET_REASON, DEPENDENCY_REASON, BatchRow, TaskRow
 from ..fleet.spec import TaskSpec
-from ..fleet.store import (
-    BUDGET_REASON,
-    DEPENDENCY_REASON,
-    BatchRow,
-    FleetStore,
-    TaskRow,
-    open_fleet,
-)
+from ..fleet.store import FleetStore, open_fleet
 from ..fleet.task_file import (
     MAX_FILE_BYTES,
     read_tasks,
@@ -199,7 +193,7 @@ def _restart_blocked(store: FleetStore, queue: TaskQueue, batch: BatchRow) -> No
 def _finish_detached(options: argparse.Namespace, store: FleetStore, batch: BatchRow) -> int:
     if options.form == "json":
         print_json(as_json(read_board(store, batch)))
-    if not store.workers():
+    if not active_workers(store):
         _say(options, "no worker is active; start one: steno fleet worker")
     return 0
 
@@ -400,7 +394,7 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
         finally:
             queue.close()
         (task,) = store.get_tasks([id_])
-        has_worker = bool(store.workers())
+        has_worker = bool(active_workers(store))
     if options.wait:
         return _run_one(options, batch, id_)
     if options.form == "json":

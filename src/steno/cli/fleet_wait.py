@@ -5,7 +5,8 @@ import time
 from collections import Counter
 
 from ..fleet.board import active_workers, batch_labels
-from ..fleet.store import STATES, FleetStore, TaskRow, open_fleet
+from ..fleet.rows import STATES, TaskRow
+from ..fleet.store import FleetStore, open_fleet
 from ..views.fleet import outcome
 from ..views.formatting import clean, format_count, truncate
 from .commands import EXIT_FAILED

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from ..ledger.protocol import Store, now_ms, query_value
 from ..units import NANO_PER_USD
-from .store import BUDGET_REASON, BatchRow, FleetStore, TaskRow
+from .rows import BUDGET_REASON, BatchRow, TaskRow
+from .store import FleetStore
 
 LIMIT_POLL_SECONDS = 0.5
 MAX_PAUSE_STEP_SECONDS = 1.0  # a pause can be prolonged, and a worker stopped, meanwhile

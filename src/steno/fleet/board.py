@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from ..errors import StenoError
 from ..ledger.protocol import chunks, placeholders
 from ..units import NANO_PER_USD
+from .rows import FINAL_STATES, BatchRow, TaskRow, WorkerRow
 from .spec import TaskResult
-from .store import FINAL_STATES, BatchRow, FleetStore, TaskRow, WorkerRow
+from .store import FleetStore
 
 MIN_PREFIX = 4  # of the id of a task or batch
 SHORT_ID_CHARS = 8

@@ -30,8 +30,8 @@ from ..runner.prepare import PreparedTask, ensure_worktree, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
 from ..units import NANO_PER_USD
 from ..workspace.repository import GitError, clone_repository, fetch_repository
+from .rows import TaskRow
 from .spec import TaskSpec
-from .store import TaskRow
 
 MAX_TEXT_CHARS = 1_000_000  # of a result that is passed on
 RESUME_PROMPT = (

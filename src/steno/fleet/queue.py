@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StenoError
 from ..ledger.protocol import chunks
 from ..ledger.store import ledger_url
-from .store import KEEPALIVE, QUEUE_SCHEMA, BatchRow, FleetStore, TaskRow, fleet_path
+from .rows import BatchRow, TaskRow
+from .store import KEEPALIVE, QUEUE_SCHEMA, FleetStore, fleet_path
 
 if TYPE_CHECKING:
     from dbos import DBOSClient

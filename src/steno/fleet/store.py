@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
 from ..errors import LedgerError, LedgerLockedError, LedgerValueError
 from ..ledger.protocol import LockPolicy, Row, Store, chunks, now_ms, placeholders, query_value
 from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
+from .rows import DEPENDENCY_REASON, PARKED_REASON, BatchRow, TaskRow, WorkerRow
 from .schema import MIGRATIONS
 from .spec import TaskSpec
 
@@ -37,75 +37,6 @@ KEEPALIVE = {
     "tcp_user_timeout": "15000",
 }
 SESSION_OPTIONS = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3"
-
-# waiting: in the queue; held: waits for dependencies; blocked: a dependency failed, or the batch's
-# budget is used up; parked: its workers died too often.
-STATES = ("held", "waiting", "running", "done", "failed", "blocked", "cancelled", "parked")
-FINAL_STATES = ("done", "failed", "blocked", "cancelled", "parked")
-RETRYABLE_STATES = ("failed", "blocked", "cancelled", "parked")
-BUDGET_REASON = "budget of the batch used up"
-DEPENDENCY_REASON = "a task it depends on did not succeed"
-PARKED_REASON = "parked: its worker died, and so did those that took it over"
-
-
-class TaskRow(Struct, frozen=True):
-    """A task as it stands."""
-
-    id: str
-    batch: str
-    number: int
-    name: str
-    agent: str
-    model: str | None
-    state: str
-    generation: int
-    takeovers: int
-    worker: str | None
-    host: str | None
-    cwd: str | None
-    session: str | None
-    run: str | None
-    verdict: str | None
-    error: str | None
-    cost_nano: int | None
-    reserved_nano: int | None
-    tokens: int | None
-    queued_at: int | None
-    admitted_at: int | None  # the last start; `started_at` is the first
-    started_at: int | None
-    ended_at: int | None
-
-    @property
-    def workflow(self) -> str:
-        """The id of its workflow; another one for each retry."""
-        return f"{self.id}-{self.generation}"
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in FINAL_STATES
-
-
-class BatchRow(Struct, frozen=True, kw_only=True):
-    id: str
-    name: str
-    source: str | None = None
-    created_at: int = 0
-    jobs: int | None = None
-    rate_count: int | None = None
-    rate_seconds: float | None = None
-    budget_nano: int | None = None
-
-
-class WorkerRow(Struct, frozen=True):
-    id: str
-    host: str
-    pid: int
-    jobs: int
-    started_at: int
-    seen_at: int
-    lease_ms: int
-    state: str  # active, draining
-
 
 TASK_COLUMNS = TaskRow.__struct_fields__
 BATCH_COLUMNS = BatchRow.__struct_fields__

@@ -33,8 +33,9 @@ from .queue import (
     import_dbos,
     queue_name,
 )
+from .rows import TaskRow, WorkerRow
 from .spec import TaskResult, TaskSpec
-from .store import QUEUE_SCHEMA, FleetStore, TaskRow, WorkerRow
+from .store import QUEUE_SCHEMA, FleetStore
 from .template import fill_in
 
 MAX_TAKEOVERS = 3

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from time import time
 
 from ..fleet.board import LOST, SHORT_ID_CHARS, Board, FleetStatus, RunningTask
-from ..fleet.store import STATES, TaskRow, WorkerRow
+from ..fleet.rows import STATES, TaskRow, WorkerRow
 from .formatting import (
     NO_BREAK_SPACE,
     clean,
