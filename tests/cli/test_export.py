@@ -41,6 +41,18 @@ def test_a_run_of_the_ledger_in_every_format(place: Place) -> None:
     assert shown.returncode == 0
 
 
+def test_a_recording_folder_of_the_ledger_is_read_with_its_transcripts(place: Place) -> None:
+    """Copilot's stream has no tokens, its session file has: no view may lose them."""
+    place.steno("ledger", "import", ROOT / "copilot" / "1.0.102" / "tools_kept")
+    run_id = json.loads(place.steno("runs", "--json", "--no-import").stdout)["rows"][0]["run_id"]
+    for words in (["show"], ["show", "--prices"]):
+        lines = place.steno(*words, run_id).stdout.decode().splitlines()
+        assert "tokens     36,260 total · cache hit rate 88.9 % (efficient)" in lines
+        assert "cost       $0.0115 computed from the price table" in lines
+    page = place.steno("export", run_id, "--format", "md").stdout.decode()
+    assert "- cost: $0.0115 (computed from the price table)" in page.splitlines()
+
+
 def test_lists_of_runs(place: Place) -> None:
     """CSV and Parquet have the same runs, with the filters of `steno runs`."""
     from pyarrow import BufferReader, parquet
