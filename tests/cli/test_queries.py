@@ -120,6 +120,28 @@ def answer(ledger: Path, *words: str) -> dict[str, Any]:
 # -- what all of them share --------------------------------------------------------------------
 
 
+def test_notes_below_a_table_are_wrapped_on_a_terminal_only(tmp_path: Path) -> None:
+    """Tables in a pipe have no width either, and grep needs a whole line."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    book.session("s1", last_at=NOW)
+    for number in range(3):
+        source = ("reported", "computed", "unknown")[number]
+        cost = None if source == "unknown" else 10**9
+        book.request("s1", NOW - number, cost_nano=cost, source=source)
+    book.store.close()
+    cost = (
+        "cost: $1.0000 reported by the agents, $1.0000 computed from the price table, "
+        "1 request unpriced"
+    )
+    assert cost in shown(ask(path, "usage"))
+    narrow = shown(ask(path, "usage", COLUMNS="80"))
+    assert cost not in narrow
+    assert cost in " ".join(narrow)
+    empty = shown(ask(tmp_path / "empty.db", "runs"))
+    assert (len(empty), len(shown(ask(tmp_path / "empty.db", "runs", COLUMNS="80")))) == (1, 3)
+
+
 @pytest.mark.parametrize("words", LISTS)
 @pytest.mark.parametrize("columns", ["20", "40", "60", "80", "132", "200"])
 def test_pages_keep_to_the_terminal_and_hostile_text_does_nothing(

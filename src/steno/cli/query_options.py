@@ -16,7 +16,7 @@ from ..ledger.queries.filters import (
     resolve_filters,
 )
 from ..ledger.store import Store, open_ledger
-from ..views.formatting import escape_json, wrap
+from ..views.formatting import escape_json
 from .terminal import detect_style, print_error, print_lines, write_bytes
 
 # Options, and the fields of Filters that they set.
@@ -139,8 +139,8 @@ def no_rows_message(store: Store, table: str) -> list[str]:
     if reason in ("pruned", "pruned_totals_kept"):
         has_totals = reason == "pruned_totals_kept"
         hint = " Totals are still available: `steno usage`." if has_totals else ""
-        return list(wrap(PRUNED_MESSAGE + hint, detect_style().columns))
-    return list(wrap(EMPTY_LEDGER_MESSAGE, detect_style().columns))
+        return detect_style().wrap(PRUNED_MESSAGE + hint)
+    return detect_style().wrap(EMPTY_LEDGER_MESSAGE)
 
 
 def time_formatter(zone: TimeZone) -> Callable[[int | None], str]:

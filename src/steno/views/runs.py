@@ -21,7 +21,6 @@ from .formatting import (
     strip_tag,
     unknown_runs,
     verdict_colour,
-    wrap,
 )
 from .summary import verdict_reason
 from .table import (
@@ -104,7 +103,7 @@ def runs_table(
         f"{format_number(total['tokens']['total'])} tokens"
     )
     more = _more_rows_hint(total["runs"] - len(runs), style)
-    return [*lines, "", *wrap(text, style.columns), *more]
+    return [*lines, "", *style.wrap(text), *more]
 
 
 def _text(cell: Cell | str) -> str:
@@ -197,7 +196,7 @@ def sessions_table(
         f"{format_number(totals.tokens.total)} tokens in {_requests_text(totals)}"
     )
     more = _more_rows_hint(total_count - len(sessions), style)
-    return [*lines, "", *wrap(text, style.columns), *more]
+    return [*lines, "", *style.wrap(text), *more]
 
 
 def _session_row(session: SessionSummary, when: LocalTimeFormatter) -> list[Cell | str]:

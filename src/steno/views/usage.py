@@ -28,7 +28,6 @@ from .formatting import (
     gauge,
     sparkline,
     unknown_runs,
-    wrap,
 )
 from .table import Cell, Column, PageStyle, render_table
 
@@ -73,7 +72,7 @@ def usage_page(
     foot = [[*_usage_row("total", UsageRow("total", usage.total), style), "", ""]]
     lines = render_table(style, _usage_columns(usage.by), rows, foot)
     lines += _hidden_rows_hint(hidden, style)
-    notes = (line for text in _footnotes(usage) for line in wrap(text, style.columns))
+    notes = (line for text in _footnotes(usage) for line in style.wrap(text))
     return [*lines, "", *notes]
 
 
@@ -211,7 +210,7 @@ def blocks_page(
     lines += _hidden_rows_hint(hidden, style)
     active = [block for block in blocks if block.is_active]
     notes = (text for block in active for text in _block_notes(block, style, when))
-    return [*lines, "", *(line for text in notes for line in wrap(text, style.columns))]
+    return [*lines, "", *(line for text in notes for line in style.wrap(text))]
 
 
 def _block_label(block: UsageBlock, when: Callable[[int | None], str]) -> Cell | str:
