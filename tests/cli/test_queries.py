@@ -556,6 +556,27 @@ def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
     assert ask(ledger, "budget", "list").returncode == 0
 
 
+def test_totals_that_include_pruned_sessions_say_so(tmp_path: Path) -> None:
+    """They come from sums that keep pruned sessions; with a filter, only listed ones count."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    now = now_ms()
+    for session, at in (("old", now - 99 * HOUR), ("new", now)):
+        book.session(session, first_at=at, last_at=at)
+        book.request(session, at, cost_nano=10**9)
+    book.store.close()
+    note = " (including the kept totals of pruned sessions)"
+    assert note not in shown(ask(path, "sessions"))[-1]
+    assert answer(path, "sessions")["total"]["includes_pruned"] is False
+    answer(path, "ledger", "prune", "--older-than", "2d", "--yes")
+    assert shown(ask(path, "sessions"))[-1].startswith("1 session: $2.0000, ")
+    assert shown(ask(path, "sessions"))[-1].endswith(note)
+    assert answer(path, "sessions")["total"]["includes_pruned"] is True
+    filtered = answer(path, "sessions", "--agent", "claude")["total"]
+    assert (filtered["cost"]["usd"], filtered["includes_pruned"]) == (1.0, False)
+    assert note not in shown(ask(path, "sessions", "--agent", "claude"))[-1]
+
+
 def test_prune_is_a_dry_run_without_yes(ledger: Path) -> None:
     found = answer(ledger, "ledger", "prune", "--older-than", "1h")
     assert (found["dry_run"], found["total"]["rows"] > 0) == (True, True)

@@ -258,6 +258,7 @@ def sessions_page(store: Store, request: Request) -> Values:
         "rows": rows,
         "count": count,
         "totals": totals,
+        "includes_pruned": sessions.sum_includes_pruned(store, where),
         "sorts": SESSION_SORTS,
         **_paging(state, count),
         "empty": None if rows else empty_reason(store, "sessions"),
