@@ -241,6 +241,9 @@ def test_help_has_examples(name: str) -> None:
         (["usage", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
         (["usage", "--top", "0"], "--top: expected a whole number above 0, found '0'"),
         (["usage", "tool", "--model", "x"], "tool calls are not counted by model"),
+        (["usage", "tool", "--sort", "saved"], "--sort saved: not available for tool; tools are"),
+        (["usage", "tool", "--sort", "tokens"], "--sort tokens: not available for tool; tools are"),
+        (["usage", "block", "--sort", "cost"], "--sort: not available for block; blocks are"),
         (["runs", "--verdict", "great"], "--verdict: expected one of success, max_turns"),
         (["runs", "--session", "none"], "no session with this ID"),
         (["search"], "nothing to search for: give TEXT or --regex PATTERN"),
@@ -527,6 +530,24 @@ def test_the_overhead_is_split_where_the_agent_says_so(tmp_path: Path, source: s
     assert lines[-1] == (
         "overhead: system prompt 11.1k, memory files 1.23k, agents 1.23k, skills 2.08k"
     )
+
+
+def test_printed_ids_are_accepted(tmp_path: Path) -> None:
+    """Where sessions or runs share the first eight characters, more of them are printed."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    for number, name in enumerate(("01a1df23-aa", "01a1df23-ab")):
+        book.session(name, last_at=NOW, context_peak=1000 + number, context_limit=2000)
+        book.request(name, NOW)
+        book.run(f"77bb0000{number}{number}", started_at=NOW, session=name)
+    book.store.close()
+    assert shown(ask(path, "usage"))[-1].endswith(" (session 01a1df23-ab)")
+    assert ask(path, "context", "01a1df23").returncode == 2  # ambiguous
+    listed = [line.split()[0] for line in shown(ask(path, "usage", "session"))[1:3]]
+    assert sorted(listed) == ["01a1df23-aa", "01a1df23-ab"]
+    for pair in (["01a1df23-aa", "01a1df23-ab"], ["77bb000000", "77bb000011"]):
+        heads = shown(ask(path, "compare", *pair))[0].split()[:2]
+        assert shown(ask(path, "compare", *heads))[0].split()[:2] == heads
 
 
 def test_compare(ledger: Path) -> None:
