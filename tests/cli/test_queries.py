@@ -237,6 +237,10 @@ def test_help_has_examples(name: str) -> None:
     [
         (["usage", "hour"], "BY: expected one of day, week"),
         (["usage", "--last", "soon"], "--last soon: expected a number and a unit"),
+        (["runs", "--last", "-5"], "--last -5: expected a count (100) or a time span (7d)"),
+        (["sessions", "--last", "soon"], "--last soon: expected a count (100) or a time span"),
+        (["runs", "--last", "0"], "--last 0: expected a count above 0 or a time span (7d)"),
+        (["search", "x", "--last", "0"], "--last 0: expected a count above 0 or a time span (7d)"),
         (["usage", "--since", "never"], "--since never: expected a date"),
         (["usage", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
         (["usage", "--top", "0"], "--top: expected a whole number above 0, found '0'"),

@@ -12,6 +12,7 @@ from ..ledger.queries.filters import (
     TimeRange,
     TimeZone,
     empty_reason,
+    is_time_span,
     parse_time_range,
     resolve_filters,
 )
@@ -124,8 +125,12 @@ def pop_row_limit(options: argparse.Namespace) -> int | None:
                 f"--last {options.last}: expected a number up to {MAX_ROWS:,}, or a span such as 7d"
             )
         limit = int(options.last)
+        if not limit:
+            raise StenoError(f"--last {options.last}: expected a count above 0 or a time span (7d)")
         options.last = None
         return limit
+    if options.last is not None and not is_time_span(options.last):
+        raise StenoError(f"--last {options.last}: expected a count (100) or a time span (7d)")
     return None if options.form is not None or options.last is not None else DEFAULT_ROWS
 
 
