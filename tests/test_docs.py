@@ -328,6 +328,18 @@ def test_the_versions_of_the_readme() -> None:
     ]
 
 
+def test_own_files_that_are_not_imported_by_default() -> None:
+    """The README says so in the rows of these agents, and in no other."""
+    from steno.agents import AGENTS
+
+    page = (ROOT / "README.md").read_text("utf-8")
+    files = re.findall(r"^  \| (?!agent|---)[^|]+\|[^|]+\| ([^|]+?) \| [\d., ]+ \|$", page, re.M)
+    assert len(files) == len(AGENTS)
+    assert [text.endswith("`, only with `steno ledger import PATH`") for text in files] == [
+        not agent.transcripts.auto_import for agent in AGENTS.values()
+    ]
+
+
 def test_the_extras_of_the_readme() -> None:
     """Each has its row, and there are no others."""
     import tomllib

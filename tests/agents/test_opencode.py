@@ -295,7 +295,7 @@ def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
 def test_the_hint_to_continue() -> None:
     report = steno.read(case("opencode", "sigint"))
     assert report.hint == (
-        f"partial results below; to continue: opencode run --session {report.session_id} continue"
+        f"the results are partial; to continue: opencode run --session {report.session_id} continue"
     )
 
 

@@ -127,6 +127,22 @@ def test_the_page(ledger: Ledger) -> None:
     ]
 
 
+def test_interrupted_runs_are_counted_apart(tmp_path: Path) -> None:
+    """`steno runs` lists them; the page says why it has fewer."""
+    ledger = Ledger(tmp_path)
+    ledger.add(0, 0.2)
+    ledger.add(0.1, 0.2, stopped=True)
+    ledger.add(0.2, 0.2, stopped=True, name="other", prompt="write a poem")
+    ledger.steno("ledger", "import", *(str(path) for path in tmp_path.glob("*.steno")))
+    page = ledger.steno("trend", "--no-import").out
+    assert page.startswith("all runs · 1 run (2 interrupted runs left out) · 2026-11-16\n")
+    found = json.loads(ledger.steno("trend", "--no-import", "--json").out)
+    assert (found["total"]["runs"], found["interrupted"]) == (1, 2)
+    assert rows(ledger, "--by", "repeat") == []
+    other = ledger.steno("trend", "--no-import", "--name", "other").out
+    assert other == "No finished runs (1 interrupted run left out).\n"
+
+
 def test_attempts_of_a_task_count_once(tmp_path: Path, ledger_url: str) -> None:
     """Cost and turns are added up, and the last verdict counts. On both databases."""
     ledger = Ledger(tmp_path)

@@ -23,6 +23,7 @@ import steno
 from steno.cli.stream_options import EventFile
 from steno.recording.format import Header, Record
 from steno.views.formatting import width
+from tests.golden import ROOT
 from tests.support.claude_lines import (
     MODEL,
     REFUSED,
@@ -270,6 +271,15 @@ def test_prices_stand_below_the_cost(hello_file: Path) -> None:
     begin = lines.index("cost       $0.0110 reported by the agent")
     assert lines[begin + 1] == "           by the price table $0.0110"
     assert re.fullmatch(r" {11}cache reads saved \$0\.0\d+", lines[begin + 2])
+
+
+def test_a_computed_cost_is_shown_once() -> None:
+    """It is the one by the price table already."""
+    recording = ROOT / "copilot" / "1.0.102" / "tools_kept"
+    lines = shown(run("show", "--prices", recording))
+    begin = lines.index("cost       $0.0115 computed from the price table")
+    assert lines[begin + 1].startswith("           cache reads saved $")
+    assert not any("by the price table" in line for line in lines)
 
 
 def test_prices_where_the_models_have_only_a_part_of_the_tokens() -> None:

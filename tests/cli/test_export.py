@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,18 @@ def test_a_run_of_the_ledger_in_every_format(place: Place) -> None:
     assert shown.returncode == 0
 
 
+def test_a_recording_folder_of_the_ledger_is_read_with_its_transcripts(place: Place) -> None:
+    """Copilot's stream has no tokens, its session file has: no view may lose them."""
+    place.steno("ledger", "import", ROOT / "copilot" / "1.0.102" / "tools_kept")
+    run_id = json.loads(place.steno("runs", "--json", "--no-import").stdout)["rows"][0]["run_id"]
+    for words in (["show"], ["show", "--prices"]):
+        lines = place.steno(*words, run_id).stdout.decode().splitlines()
+        assert "tokens     36,260 total · cache hit rate 88.9 % (efficient)" in lines
+        assert "cost       $0.0115 computed from the price table" in lines
+    page = place.steno("export", run_id, "--format", "md").stdout.decode()
+    assert "- cost: $0.0115 (computed from the price table)" in page.splitlines()
+
+
 def test_lists_of_runs(place: Place) -> None:
     """CSV and Parquet have the same runs, with the filters of `steno runs`."""
     from pyarrow import BufferReader, parquet
@@ -57,6 +70,28 @@ def test_lists_of_runs(place: Place) -> None:
     assert columns.column("cost_usd").to_pylist() == [float(row["cost_usd"]) for row in rows]
     failed = place.steno("export", "--format", "csv", "--verdict", "permission", "--no-import")
     assert failed.stdout.decode().count("\r\n") == 2
+
+
+def test_the_columns_of_a_list_do_not_depend_on_its_runs(place: Place) -> None:
+    """Files of two days have one schema, also with figures unknown in all runs or without runs."""
+    from pyarrow import BufferReader, parquet
+
+    def export(*words: str | Path) -> tuple[list[str], Any]:
+        table = place.steno("export", "--format", "csv", "--no-import", *words).stdout.decode()
+        data = place.steno("export", "--format", "parquet", "--no-import", *words).stdout
+        return table.splitlines()[0].split(","), parquet.read_schema(BufferReader(data))
+
+    place.steno("ledger", "import", DENIED, ROOT / "copilot" / "1.0.102" / "invalid_flag")
+    names, schema = export("--agent", "claude")
+    assert names == schema.names
+    for words in (["--agent", "copilot"], ["--agent", "claude", "--verdict", "auth"]):
+        assert export(*words) == (names, schema)
+    types = {name: str(schema.field(name).type) for name in names}
+    assert {types[name] for name in ("tokens_input", "exit_code", "context_peak")} == {"int64"}
+    assert (types["cost_usd"], types["ok"], types["error"]) == ("double", "bool", "string")
+    assert types["ended_at"] == "timestamp[ms, tz=UTC]"
+    listed = place.steno("runs", "--csv", "--no-import", "--verdict", "auth").stdout.decode()
+    assert listed.splitlines() == [",".join(names)]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,28 @@ def answer(ledger: Path, *words: str) -> dict[str, Any]:
 # -- what all of them share --------------------------------------------------------------------
 
 
+def test_notes_below_a_table_are_wrapped_on_a_terminal_only(tmp_path: Path) -> None:
+    """Tables in a pipe have no width either, and grep needs a whole line."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    book.session("s1", last_at=NOW)
+    for number in range(3):
+        source = ("reported", "computed", "unknown")[number]
+        cost = None if source == "unknown" else 10**9
+        book.request("s1", NOW - number, cost_nano=cost, source=source)
+    book.store.close()
+    cost = (
+        "cost: $1.0000 reported by the agents, $1.0000 computed from the price table, "
+        "1 request unpriced"
+    )
+    assert cost in shown(ask(path, "usage"))
+    narrow = shown(ask(path, "usage", COLUMNS="80"))
+    assert cost not in narrow
+    assert cost in " ".join(narrow)
+    empty = shown(ask(tmp_path / "empty.db", "runs"))
+    assert (len(empty), len(shown(ask(tmp_path / "empty.db", "runs", COLUMNS="80")))) == (1, 3)
+
+
 @pytest.mark.parametrize("words", LISTS)
 @pytest.mark.parametrize("columns", ["20", "40", "60", "80", "132", "200"])
 def test_pages_keep_to_the_terminal_and_hostile_text_does_nothing(
@@ -215,10 +237,17 @@ def test_help_has_examples(name: str) -> None:
     [
         (["usage", "hour"], "BY: expected one of day, week"),
         (["usage", "--last", "soon"], "--last soon: expected a number and a unit"),
+        (["runs", "--last", "-5"], "--last -5: expected a count (100) or a time span (7d)"),
+        (["sessions", "--last", "soon"], "--last soon: expected a count (100) or a time span"),
+        (["runs", "--last", "0"], "--last 0: expected a count above 0 or a time span (7d)"),
+        (["search", "x", "--last", "0"], "--last 0: expected a count above 0 or a time span (7d)"),
         (["usage", "--since", "never"], "--since never: expected a date"),
         (["usage", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
         (["usage", "--top", "0"], "--top: expected a whole number above 0, found '0'"),
         (["usage", "tool", "--model", "x"], "tool calls are not counted by model"),
+        (["usage", "tool", "--sort", "saved"], "--sort saved: not available for tool; tools are"),
+        (["usage", "tool", "--sort", "tokens"], "--sort tokens: not available for tool; tools are"),
+        (["usage", "block", "--sort", "cost"], "--sort: not available for block; blocks are"),
         (["runs", "--verdict", "great"], "--verdict: expected one of success, max_turns"),
         (["runs", "--session", "none"], "no session with this ID"),
         (["search"], "nothing to search for: give TEXT or --regex PATTERN"),
@@ -507,6 +536,24 @@ def test_the_overhead_is_split_where_the_agent_says_so(tmp_path: Path, source: s
     )
 
 
+def test_printed_ids_are_accepted(tmp_path: Path) -> None:
+    """Where sessions or runs share the first eight characters, more of them are printed."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    for number, name in enumerate(("01a1df23-aa", "01a1df23-ab")):
+        book.session(name, last_at=NOW, context_peak=1000 + number, context_limit=2000)
+        book.request(name, NOW)
+        book.run(f"77bb0000{number}{number}", started_at=NOW, session=name)
+    book.store.close()
+    assert shown(ask(path, "usage"))[-1].endswith(" (session 01a1df23-ab)")
+    assert ask(path, "context", "01a1df23").returncode == 2  # ambiguous
+    listed = [line.split()[0] for line in shown(ask(path, "usage", "session"))[1:3]]
+    assert sorted(listed) == ["01a1df23-aa", "01a1df23-ab"]
+    for pair in (["01a1df23-aa", "01a1df23-ab"], ["77bb000000", "77bb000011"]):
+        heads = shown(ask(path, "compare", *pair))[0].split()[:2]
+        assert shown(ask(path, "compare", *heads))[0].split()[:2] == heads
+
+
 def test_compare(ledger: Path) -> None:
     found = {row["figure"]: row for row in answer(ledger, "compare", "3f9a", "81d4")["rows"]}
     assert (found["cost_usd"]["a"], found["cost_usd"]["b"], found["cost_usd"]["ratio"]) == (
@@ -532,6 +579,27 @@ def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
     assert ask(ledger, "budget", "check").returncode == 3
     assert ask(ledger, "budget", "list", "--check", "--json").returncode == 3
     assert ask(ledger, "budget", "list").returncode == 0
+
+
+def test_totals_that_include_pruned_sessions_say_so(tmp_path: Path) -> None:
+    """They come from sums that keep pruned sessions; with a filter, only listed ones count."""
+    path = tmp_path / "ledger.db"
+    book = Book(open_ledger(str(path)))
+    now = now_ms()
+    for session, at in (("old", now - 99 * HOUR), ("new", now)):
+        book.session(session, first_at=at, last_at=at)
+        book.request(session, at, cost_nano=10**9)
+    book.store.close()
+    note = " (including the kept totals of pruned sessions)"
+    assert note not in shown(ask(path, "sessions"))[-1]
+    assert answer(path, "sessions")["total"]["includes_pruned"] is False
+    answer(path, "ledger", "prune", "--older-than", "2d", "--yes")
+    assert shown(ask(path, "sessions"))[-1].startswith("1 session: $2.0000, ")
+    assert shown(ask(path, "sessions"))[-1].endswith(note)
+    assert answer(path, "sessions")["total"]["includes_pruned"] is True
+    filtered = answer(path, "sessions", "--agent", "claude")["total"]
+    assert (filtered["cost"]["usd"], filtered["includes_pruned"]) == (1.0, False)
+    assert note not in shown(ask(path, "sessions", "--agent", "claude"))[-1]
 
 
 def test_prune_is_a_dry_run_without_yes(ledger: Path) -> None:

@@ -18,6 +18,7 @@ from steno.ledger.rebuild import RebuildResult, rebuild
 from steno.ledger.run_record import upsert_run
 from steno.ledger.store import Store, open_ledger
 from steno.ledger.upsert import Pricer
+from tests.golden import ROOT
 from tests.ledger.test_importer import answers, sums_hold
 from tests.rebuild_kills import build_ledger, contents, kill_rebuilds, leftovers
 from tests.support.transcript_writer import Transcript
@@ -173,6 +174,17 @@ def test_only_one_process_rebuilds_a_ledger(store: Store, ledger_url: str, tmp_p
 
     assert rebuild_while(store, write).sessions == 1
     assert answers(store) == before
+
+
+def test_runs_without_a_session_are_not_counted_as_sessions(store: Store, tmp_path: Path) -> None:
+    """The count is that of `steno sessions`."""
+    one = Transcript("s1")
+    one.answer("m1")
+    silent = ROOT / "copilot" / "1.0.102" / "invalid_flag"
+    import_sources(store, [one.write(tmp_path), str(silent)])
+    assert store.query("SELECT count(*) FROM runs")[0][0] == 1
+    assert store.query("SELECT count(*) FROM sessions")[0][0] == 1
+    assert rebuild(store).sessions == 1
 
 
 def test_the_recording_of_an_active_run_is_not_read(store: Store, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_files_and_subagents(tab: Tab) -> None:
     )
     page = tab.open(f"/runs/{tab.server.run_id('subagent_parallel')}")
     assert page.locator(".step.depth-1").count() >= 2
-    assert page.locator(".timeline .name").first.inner_text() == "model, waits"
+    assert page.locator(".timeline .name").first.inner_text() == "model and waiting"
     page.locator(".timeline a").first.click()
     page.wait_for_url("**#step-*")
     assert page.locator(".step.tool:target").is_visible()

@@ -230,7 +230,7 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     word = "interrupted" if number == 2 else "killed"
     moment = "before a result" if facts.result is None else "after its result"
     message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
-    hint = f"partial results below; {_continue_hint(facts)}"
+    hint = f"the results are partial; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
 
 

@@ -1,6 +1,7 @@
 """`steno compare`: compares the figures of two runs or sessions."""
 
 from ..ledger.queries.compare import compare
+from ..ledger.queries.runs import short_id
 from ..views.compare import comparison_table
 from .options import CommandParser
 from .query_options import open_updated_ledger, write_result
@@ -22,10 +23,13 @@ def run(args: list[str]) -> int:
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_utf8_args(args)
-    figures, id_a, id_b = compare(open_updated_ledger(options), options.a, options.b)
+    store = open_updated_ledger(options)
+    figures, id_a, id_b = compare(store, options.a, options.b)
     write_result(
         options.form,
-        lambda: comparison_table(figures, id_a[:8], id_b[:8], detect_style()),
+        lambda: comparison_table(
+            figures, short_id(store, id_a), short_id(store, id_b), detect_style()
+        ),
         lambda: [figure.as_json() for figure in figures],
         extra={"a": id_a, "b": id_b},
         leading_columns=("figure",),

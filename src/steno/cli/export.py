@@ -10,6 +10,7 @@ from ..agents import get_agent
 from ..errors import StenoError
 from ..export.conversation import Conversation
 from ..ledger.queries import runs as queries
+from ..ledger.results import RUN_COLUMN_TYPES
 from .commands import EXIT_USAGE_ERROR
 from .options import CommandParser, option_name
 from .output_file import write_file
@@ -127,8 +128,9 @@ def _list_of_runs(options: argparse.Namespace) -> bytes:
     runs = queries.list_runs(store, where, limit, options.top)
     rows = [run.as_json(partial(format_iso, zone=zone)) for run in runs]
     store.close()
-    encode = as_parquet if options.format == "parquet" else as_csv
-    return encode(rows, ("run_id",))
+    if options.format == "parquet":
+        return as_parquet(rows, RUN_COLUMN_TYPES)
+    return as_csv(rows, tuple(RUN_COLUMN_TYPES))
 
 
 def _writer(format_: str) -> Callable[[Conversation, bool], Iterable[bytes]]:

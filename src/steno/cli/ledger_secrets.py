@@ -7,7 +7,7 @@ from shlex import quote
 from ..config.files import list_recordings
 from ..ledger.queries import secrets as queries
 from ..ledger.store import open_ledger
-from ..views.formatting import clean, format_count, wrap
+from ..views.formatting import clean, format_count
 from ..views.table import Column, render_table
 from .commands import EXIT_FAILED
 from .options import CommandParser
@@ -98,14 +98,14 @@ def _render(
     summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     lines = [*render_table(style, columns, rows), ""]
     for text in (summary, *_advice(found, is_masked)):
-        lines += wrap(text, style.columns)
+        lines += style.wrap(text)
     files = list(dict.fromkeys(secret.file for secret in in_recordings if secret.file))
     if files:
         text = (
             f"{format_count(len(in_recordings), 'secret')} in recordings, which steno never "
             "changes. Delete those you don't need; the ledger keeps their reports:"
         )
-        lines += [*wrap(text, style.columns), *(f"  rm {quote(clean(file))}" for file in files)]
+        lines += [*style.wrap(text), *(f"  rm {quote(clean(file))}" for file in files)]
     if backups:
         lines += [
             "Backups were not examined. Delete old ones:",

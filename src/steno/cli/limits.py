@@ -6,7 +6,6 @@ from functools import partial
 from ..ledger.protocol import now_ms
 from ..ledger.queries.filters import TimeZone
 from ..ledger.queries.limits import list_limits
-from ..views.formatting import wrap
 from ..views.limits import limits_page
 from .options import CommandParser
 from .query_options import format_iso, open_updated_ledger, time_formatter, write_result
@@ -41,7 +40,7 @@ def run(args: list[str]) -> int:
         lambda: (
             limits_page(limits, now, style, time_formatter(zone))
             if limits
-            else list(wrap(NO_LIMITS_MESSAGE, style.columns))
+            else style.wrap(NO_LIMITS_MESSAGE)
         ),
         lambda: [limit.as_json(now, partial(format_iso, zone=zone)) for limit in limits],
         extra={"timezone": zone.name},

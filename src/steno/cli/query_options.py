@@ -12,11 +12,12 @@ from ..ledger.queries.filters import (
     TimeRange,
     TimeZone,
     empty_reason,
+    is_time_span,
     parse_time_range,
     resolve_filters,
 )
 from ..ledger.store import Store, open_ledger
-from ..views.formatting import escape_json, wrap
+from ..views.formatting import escape_json
 from .terminal import detect_style, print_error, print_lines, write_bytes
 
 # Options, and the fields of Filters that they set.
@@ -124,8 +125,12 @@ def pop_row_limit(options: argparse.Namespace) -> int | None:
                 f"--last {options.last}: expected a number up to {MAX_ROWS:,}, or a span such as 7d"
             )
         limit = int(options.last)
+        if not limit:
+            raise StenoError(f"--last {options.last}: expected a count above 0 or a time span (7d)")
         options.last = None
         return limit
+    if options.last is not None and not is_time_span(options.last):
+        raise StenoError(f"--last {options.last}: expected a count (100) or a time span (7d)")
     return None if options.form is not None or options.last is not None else DEFAULT_ROWS
 
 
@@ -139,8 +144,8 @@ def no_rows_message(store: Store, table: str) -> list[str]:
     if reason in ("pruned", "pruned_totals_kept"):
         has_totals = reason == "pruned_totals_kept"
         hint = " Totals are still available: `steno usage`." if has_totals else ""
-        return list(wrap(PRUNED_MESSAGE + hint, detect_style().columns))
-    return list(wrap(EMPTY_LEDGER_MESSAGE, detect_style().columns))
+        return detect_style().wrap(PRUNED_MESSAGE + hint)
+    return detect_style().wrap(EMPTY_LEDGER_MESSAGE)
 
 
 def time_formatter(zone: TimeZone) -> Callable[[int | None], str]:

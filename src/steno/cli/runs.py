@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ledger.queries import runs as queries
 from ..ledger.queries.filters import TimeZone, WhereClause
-from ..ledger.results import RunSummary
+from ..ledger.results import RUN_COLUMN_TYPES, RunSummary
 from ..ledger.store import Store
 from ..report import VERDICTS
 from ..views import runs as view
@@ -55,7 +55,7 @@ def run(args: list[str]) -> int:
         lambda: (run.as_json(partial(format_iso, zone=zone)) for run in runs()),
         total=total,
         extra={"timezone": zone.name, "left_off": total["runs"] - shown},
-        leading_columns=("run_id",),
+        leading_columns=tuple(RUN_COLUMN_TYPES),
     )
     return 0
 

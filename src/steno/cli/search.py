@@ -9,7 +9,7 @@ from ..ledger.queries.filters import Filters
 from ..ledger.queries.runs import short_ids
 from ..ledger.results import SearchHit
 from ..ledger.store import Store
-from ..views.formatting import format_count, format_number, wrap
+from ..views.formatting import format_count, format_number
 from ..views.search import search_results
 from .options import CommandParser
 from .query_options import (
@@ -120,7 +120,7 @@ def _search_tool_output(
 
 def _render(lines: list[str], shown: int, total: int) -> list[str]:
     more = f", {format_number(total - shown)} not shown (use --last N)" if total > shown else ""
-    return [*lines, "", *wrap(f"{format_count(total, 'hit')}{more}", detect_style().columns)]
+    return [*lines, "", *detect_style().wrap(f"{format_count(total, 'hit')}{more}")]
 
 
 def _no_hits_message(store: Store, options: argparse.Namespace) -> list[str]:

@@ -38,18 +38,24 @@ def run(args: list[str]) -> int:
     where = queries.sessions_where(parse_filters(store, options, span))
     sessions = partial(queries.iterate_sessions, store, where, limit, options.top)
     count, totals = queries.sum_sessions(store, where)
+    includes_pruned = queries.sum_includes_pruned(store, where)
     shown = count if limit is None else min(limit, count)
     write_result(
         options.form,
         lambda: (
             view.sessions_table(
-                list(sessions()), count, totals, detect_style(), time_formatter(zone)
+                list(sessions()),
+                count,
+                totals,
+                detect_style(),
+                time_formatter(zone),
+                includes_pruned,
             )
             if shown
             else no_rows_message(store, "sessions")
         ),
         lambda: (session.as_json(partial(format_iso, zone=zone)) for session in sessions()),
-        total={"sessions": count, **totals.as_json()},
+        total={"sessions": count, "includes_pruned": includes_pruned, **totals.as_json()},
         extra={"timezone": zone.name, "left_off": count - shown},
         leading_columns=("session_id",),
     )

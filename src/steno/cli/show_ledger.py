@@ -104,6 +104,12 @@ def _stored_session(store: Store, id_: str, view: str | None) -> StoredInput:
 
 def _open_recording(path: str) -> StoredInput:
     recording = open_recording(path)
-    stored = StoredInput(recording.name, recording.lines, recording.extra_events)
+    stored = StoredInput(
+        recording.name,
+        recording.lines,
+        recording.extra_events,
+        recording.folder,
+        recording.use_local_transcripts,
+    )
     stored.problems = recording.problems
     return stored

@@ -54,7 +54,17 @@ def price_rows(report: Report, accumulator: Accumulator) -> list[SectionRow]:
     savings = f"saved by cache reads: {UNKNOWN}"
     if cost is not None and uncached is not None:
         savings = f"cache reads saved {_format_nano(uncached - cost)}"
-    return [SectionRow(f"by the price table {_format_nano(cost)}"), SectionRow(savings)]
+    rows = [SectionRow(savings)]
+    if not _is_shown_cost(report, cost):
+        rows.insert(0, SectionRow(f"by the price table {_format_nano(cost)}"))
+    return rows
+
+
+def _is_shown_cost(report: Report, cost: int | None) -> bool:
+    """Whether the run's own cost, which is shown above, already is the one by the price table."""
+    if report.cost.source != "computed":
+        return False
+    return cost is None or _format_nano(cost) == format_money(report.cost.usd)
 
 
 def _models_add_up(report: Report) -> bool:

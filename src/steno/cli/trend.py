@@ -56,9 +56,12 @@ def run(args: list[str]) -> int:
     if options.name is not None:
         where.add("name = ?", options.name)
     outcomes = queries.list_outcomes(store, where)
-    rows, total = _group(outcomes, options.by, zone)
+    rows, total, interrupted = _group(outcomes, options.by, zone)
     title = options.label or options.name or ", ".join(options.tag or ()) or "all runs"
-    _print(options, title, rows, total, [] if rows else no_rows_message(store, "runs"))
+    message = [] if rows else no_rows_message(store, "runs")
+    if interrupted and not rows:
+        message = [f"No finished runs ({view.interrupted_text(interrupted)})."]
+    _print(options, title, rows, total, message, interrupted)
     return 0
 
 
@@ -86,19 +89,25 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
 
 def _group(
     outcomes: Iterable[queries.StoredOutcome], by: str, zone: TimeZone
-) -> tuple[list[TrendRow], RunStatistics]:
-    """The statistics by key, oldest first, and those of all."""
+) -> tuple[list[TrendRow], RunStatistics, int]:
+    """The statistics by key, oldest first, those of all, and the number of interrupted runs.
+
+    Runs that a user interrupted say nothing about the task: they are only counted.
+    """
     groups: dict[str, list[RunOutcome]] = {}
+    interrupted = 0
     for outcome in outcomes:
         if by == "repeat":
             key = outcome.tags.get(TAG)
         else:
             key = period_name(zone.to_local(outcome.at).date(), by)
-        if key is not None:
+        if key is not None and outcome.verdict == "interrupted":
+            interrupted += 1
+        elif key is not None:
             groups.setdefault(key, []).append(RunOutcome(*outcome[1:-1]))
     rows = [TrendRow(key, summarize_outcomes(group)) for key, group in groups.items()]
     everything = [outcome for group in groups.values() for outcome in group]
-    return rows, summarize_outcomes(everything)
+    return rows, summarize_outcomes(everything), interrupted
 
 
 def _print(
@@ -107,16 +116,17 @@ def _print(
     rows: list[TrendRow],
     total: RunStatistics,
     empty_message: list[str],
+    interrupted: int = 0,
 ) -> None:
     write_result(
         options.form,
         lambda: (
-            view.trend_page(title, options.by, rows, total, detect_style())
+            view.trend_page(title, options.by, rows, total, detect_style(), interrupted)
             if rows
             else empty_message
         ),
         lambda: [{"key": row.key, **statistics_json(row.statistics)} for row in rows],
         total=statistics_json(total),
-        extra={"by": options.by},
+        extra={"by": options.by, "interrupted": interrupted},
         leading_columns=("key",),
     )

@@ -12,6 +12,7 @@ from ..errors import StenoError
 from ..ledger.protocol import now_ms
 from ..ledger.queries import usage as queries
 from ..ledger.queries.filters import Filters, TimeZone
+from ..ledger.queries.runs import short_ids
 from ..ledger.store import Store
 from ..ledger.totals import (
     GROUPINGS,
@@ -138,7 +139,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sort",
         choices=(*SORT_KEYS, "name"),
-        help="sort order (default: time for days, weeks and months, else cost)",
+        help="sort order (default: time for days, weeks and months, calls for tools, else cost)",
     )
     parser.add_argument(
         "--no-ledger",
@@ -169,7 +170,12 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     if options.breakdown and options.by in ("model", "tool", "block"):
         parser.error(f"--breakdown: not available for {options.by}; group by day, project or agent")
     if options.sort and options.by == "block":
-        parser.error("--sort: blocks are sorted by time; remove it")
+        parser.error("--sort: not available for block; blocks are sorted by time")
+    if options.sort not in (None, "name") and options.by == "tool":
+        parser.error(
+            f"--sort {options.sort}: not available for tool; tools are sorted by calls, "
+            "or with --sort name"
+        )
     if options.by == "tool" and options.model:
         parser.error("--model: tool calls are not counted by model; remove it or group otherwise")
     for name in ("host", "user", "repository", "branch", "tag"):
@@ -205,7 +211,14 @@ def _print_usage(
     write_result(
         options.form,
         lambda: (
-            view.usage_page(report, detect_style(), left_off, trends, options.breakdown)
+            view.usage_page(
+                report,
+                detect_style(),
+                left_off,
+                trends,
+                options.breakdown,
+                _short_session_ids(store, report),
+            )
             if rows
             else no_rows_message(store, "spend")
         ),
@@ -214,6 +227,14 @@ def _print_usage(
         extra=extra,
         leading_columns=(options.by,),
     )
+
+
+def _short_session_ids(store: Store, report: UsageReport) -> dict[str, str]:
+    """The unique prefix of each session on the page."""
+    ids = [row.key for row in report.rows if row.key] if report.by == "session" else []
+    if report.peak_context is not None:
+        ids.append(report.peak_context.session)
+    return short_ids(store, "sessions", ids)
 
 
 def _sort_and_limit(rows: list[UsageRow], options: argparse.Namespace) -> list[UsageRow]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ from ..errors import StenoError
 from ..views.formatting import clean_lines
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate such a cell
+MAX_INT64 = (1 << 63) - 1
 
 
 def as_json(rows: Iterable[Any], total: Any, extra: dict[str, Any] | None = None) -> bytes:
@@ -55,8 +56,8 @@ def _csv_line(values: Iterable[Any]) -> bytes:
     return text.getvalue().encode("utf-8", "replace")
 
 
-def as_parquet(rows: Iterable[Any], names: Sequence[str] = ()) -> bytes:
-    """The same columns as in CSV, with their types; times are timestamps in UTC."""
+def as_parquet(rows: Iterable[Any], types: Mapping[str, type]) -> bytes:
+    """The same columns as in CSV, of these types whatever the rows; all others are texts."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -65,24 +66,28 @@ def as_parquet(rows: Iterable[Any], names: Sequence[str] = ()) -> bytes:
             "Parquet needs pyarrow; install it: pip install 'stenograph[parquet]'"
         ) from None
     flat_rows = [dict(_flatten(msgspec.to_builtins(row))) for row in rows]
-    header = list(dict.fromkeys([*names, *(name for row in flat_rows for name in row)]))
-    columns = {name: _typed_column([row.get(name) for row in flat_rows], name) for name in header}
+    header = dict.fromkeys([*types, *(name for row in flat_rows for name in row)])
+    columns = {
+        name: _typed_column([row.get(name) for row in flat_rows], types.get(name, str))
+        for name in header
+    }
     out = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(columns), out)
     return bytes(out.getvalue().to_pybytes())
 
 
-def _typed_column(values: list[Any], name: str) -> Any:
+def _typed_column(values: list[Any], type_: type) -> Any:
+    """A column of one type; times are timestamps in UTC, numbers beyond 64 bits unknown."""
     import pyarrow
 
-    known = {type(value) for value in values if value is not None}
-    if known == {bool}:
+    if type_ is bool:
         return pyarrow.array(values, pyarrow.bool_())
-    if known == {int} and all(value is None or abs(value) < 1 << 63 for value in values):
-        return pyarrow.array(values, pyarrow.int64())
-    if known and known <= {int, float}:
+    if type_ is int:
+        fitting = [value if abs(value or 0) <= MAX_INT64 else None for value in values]
+        return pyarrow.array(fitting, pyarrow.int64())
+    if type_ is float:
         return pyarrow.array(values, pyarrow.float64())
-    if known == {str} and name.endswith("_at"):
+    if type_ is datetime:
         times = [None if value is None else datetime.fromisoformat(value) for value in values]
         return pyarrow.array(times, pyarrow.timestamp("ms", tz="UTC"))
     return pyarrow.array(map(_to_text, values), pyarrow.string())

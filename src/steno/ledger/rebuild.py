@@ -55,7 +55,7 @@ ROW_KEYS = {"sources": "path", "runs": "id", **dict.fromkeys(NUMBERED_TABLES, "i
 
 
 class RebuildResult(Struct):
-    sessions: int  # read again
+    sessions: int  # read again, without runs that have no session
     kept: int  # left as they are: a file is missing, or a run is active
     pruned: int  # left as they are: their details were pruned
     copy: str  # the backup
@@ -99,7 +99,7 @@ def rebuild(
             backup = area.keep_backup()
     try_update_index(store)
     return RebuildResult(
-        sessions=len(set(complete) - kept),
+        sessions=len(store.fetch_by_id("sessions", ("id",), set(complete) - kept)),
         kept=len(candidates) - len(complete),
         pruned=len(pruned),
         copy=backup,

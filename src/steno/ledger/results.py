@@ -16,6 +16,29 @@ from .totals import UsageTotals
 TimeFormatter = Callable[[int | None], str | None]  # milliseconds since 1970 to ISO 8601
 
 
+# The columns of a list of runs: the fields of `RunSummary.as_json`, names of nested ones joined.
+# Tags are not among them: each is a further text column.
+RUN_COLUMN_TYPES: dict[str, type] = {
+    **dict.fromkeys(("run_id", "session_id", "task_id"), str),
+    "attempt": int,
+    **dict.fromkeys(("why", "agent", "agent_version", "model", "project", "source"), str),
+    **dict.fromkeys(("started_at", "ended_at"), datetime),
+    "duration_ms": int,
+    "verdict": str,
+    "ok": bool,
+    "error": str,
+    **dict.fromkeys(("exit_code", "turns", "requests"), int),
+    **{f"tokens_{name}": int for name in Tokens.__struct_fields__},
+    "cache_hit_rate": float,
+    "cost_usd": float,
+    "cost_source": str,
+    **dict.fromkeys(("context_used", "context_limit", "context_peak"), int),
+    **dict.fromkeys(("tools", "tool_errors", "files", "denials"), int),
+    **dict.fromkeys(("prompt", "name"), str),
+    **{f"origin_{name}": str for name in RunOrigin.__struct_fields__},
+}
+
+
 def decode_tags(text: str | None) -> dict[str, str]:
     """The labels in the column `tags`."""
     return msgspec.json.decode(text, type=dict[str, str]) if text else {}

@@ -13,7 +13,6 @@ from .formatting import (
     format_number,
     format_overhead,
     single_line,
-    wrap,
 )
 from .table import HP_COLOURS, PageStyle
 
@@ -41,7 +40,7 @@ def context_page(
         filter(None, (f"session {session.short_id}", session.project, session.title))
     )
     times = f"{when(points[0].at)} to {when(points[-1].at)}"
-    head = [line for text in (title, times) for line in wrap(single_line(text), style.columns)]
+    head = [line for text in (title, times) for line in style.wrap(single_line(text))]
     context = session.context
     colour = HP_COLOURS.get(context.status or "", "")
     facts = " · ".join(_facts(session, points, overhead))
@@ -51,8 +50,8 @@ def context_page(
         "",
         *plot(points, style),
         "",
-        *(style.paint(line, colour) for line in wrap(facts, style.columns)),
-        *(line for text in parts for line in wrap(text, style.columns)),
+        *(style.paint(line, colour) for line in style.wrap(facts)),
+        *(line for text in parts for line in style.wrap(text)),
     ]
 
 

@@ -21,7 +21,6 @@ from .formatting import (
     strip_tag,
     unknown_runs,
     verdict_colour,
-    wrap,
 )
 from .summary import verdict_reason
 from .table import (
@@ -104,7 +103,7 @@ def runs_table(
         f"{format_number(total['tokens']['total'])} tokens"
     )
     more = _more_rows_hint(total["runs"] - len(runs), style)
-    return [*lines, "", *wrap(text, style.columns), *more]
+    return [*lines, "", *style.wrap(text), *more]
 
 
 def _text(cell: Cell | str) -> str:
@@ -181,23 +180,31 @@ def _more_rows_hint(hidden: int, style: PageStyle) -> list[str]:
     return [style.paint(f"{format_number(hidden)} more (use --last N)", "dim")]
 
 
+PRUNED_NOTE = " (including the kept totals of pruned sessions)"
+
+
 def sessions_table(
     sessions: Sequence[SessionSummary],
     total_count: int,
     totals: UsageTotals,
     style: PageStyle,
     when: LocalTimeFormatter,
+    includes_pruned: bool = False,
 ) -> list[str]:
-    """One line per session, and the totals of all `total_count` sessions."""
+    """One line per session, and the totals of all `total_count` sessions.
+
+    `includes_pruned`: the totals have pruned sessions too, which are not in `total_count`.
+    """
     lines = render_table(style, SESSION_COLUMNS, [_session_row(row, when) for row in sessions])
     unpriced = f" ({format_count(totals.unpriced, 'request')} unpriced)" if totals.unpriced else ""
     text = (
         f"{format_count(total_count, 'session')}: "
         f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}, "
         f"{format_number(totals.tokens.total)} tokens in {_requests_text(totals)}"
+        f"{PRUNED_NOTE if includes_pruned else ''}"
     )
     more = _more_rows_hint(total_count - len(sessions), style)
-    return [*lines, "", *wrap(text, style.columns), *more]
+    return [*lines, "", *style.wrap(text), *more]
 
 
 def _session_row(session: SessionSummary, when: LocalTimeFormatter) -> list[Cell | str]:

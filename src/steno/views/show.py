@@ -16,7 +16,6 @@ from .formatting import (
     truncate_start,
     unknown_runs,
     verdict_colour,
-    wrap,
 )
 from .table import CHANGE_COLOURS, COLUMN_GAP, Cell, Column, PageStyle, render_table
 
@@ -138,4 +137,4 @@ class RunTotals:
             f"cost {cost}{unknown_runs(self.unpriced_runs)}",
             f"tokens {format_number(self.tokens)}{unknown_runs(self.runs_without_tokens)}",
         )
-        return [line for text in texts for line in wrap(text, style.columns)]
+        return [line for text in texts for line in style.wrap(text)]

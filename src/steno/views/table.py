@@ -1,5 +1,6 @@
 """Tables, page width, colours, and the labelled sections of a summary."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -32,6 +33,10 @@ class PageStyle(Struct, frozen=True):
         """Sanitized text in a style such as "red" or "bold red"; unchanged without colours."""
         codes = ";".join(STYLE_CODES[name] for name in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m" if self.has_colour and codes and text else text
+
+    def wrap(self, text: str) -> list[str]:
+        """Sanitized lines for a terminal; in a file or pipe one line, which grep finds."""
+        return list(wrap(text, self.line_limit or sys.maxsize))
 
 
 class SectionRow(Struct, frozen=True):

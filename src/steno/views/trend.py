@@ -31,17 +31,29 @@ class TrendSeries(NamedTuple):
 
 
 def trend_page(
-    title: str, by: str, rows: Sequence[TrendRow], total: RunStatistics, style: PageStyle
+    title: str,
+    by: str,
+    rows: Sequence[TrendRow],
+    total: RunStatistics,
+    style: PageStyle,
+    interrupted: int = 0,
 ) -> list[str]:
-    """Each figure from the first row to the last, then all rows."""
+    """Each figure from the first row to the last, then all rows; `interrupted` runs are in none."""
     span = rows[0].key if len(rows) == 1 else f"{rows[0].key} to {rows[-1].key}"
-    facts = f" · {format_count(total.runs, 'run')} · {single_line(span)}"
+    count = format_count(total.runs, "run")
+    if interrupted:
+        count += f" ({interrupted_text(interrupted)})"
+    facts = f" · {count} · {single_line(span)}"
     head = style.paint(single_line(title), "bold") + style.paint(facts, "dim")
     lines = [head, ""]
     if len(rows) > 1:
         lines += [*_series_lines(_series(rows), style), ""]
     foot = [_table_row("all", total)] if by != "baseline" and len(rows) > 1 else []
     return [*lines, *render_table(style, _columns(by), [_table_row(*row) for row in rows], foot)]
+
+
+def interrupted_text(count: int) -> str:
+    return f"{format_count(count, 'interrupted run')} left out"
 
 
 def _series(rows: Sequence[TrendRow]) -> list[TrendSeries]:

@@ -1,7 +1,7 @@
 """The pages of `steno usage` and `steno tools`: totals per group, with bars."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..analysis.usage import nano_to_usd
 from ..ledger.totals import (
@@ -28,11 +28,11 @@ from .formatting import (
     gauge,
     sparkline,
     unknown_runs,
-    wrap,
 )
 from .table import Cell, Column, PageStyle, render_table
 
 CostTrends = dict[str | None, list[int]]
+NO_SHORT_IDS: Mapping[str, str] = {}
 TREND_STEPS = 16
 GAUGE_COLUMNS = 20
 MIN_BAR_COLUMNS = 6
@@ -52,15 +52,16 @@ def usage_page(
     hidden: int = 0,
     trends: CostTrends | None = None,
     breakdown: bool = False,
+    short_ids: Mapping[str, str] = NO_SHORT_IDS,
 ) -> list[str]:
     """One line per group, the total, and footnotes; `hidden` groups are only in the total.
 
-    `breakdown` adds a line for each model of a group.
+    `breakdown` adds a line for each model of a group. `short_ids`: unique prefixes of sessions.
     """
     highest_cost = max((row.totals.cost_nano or 0 for row in usage.rows), default=0)
     rows: list[list[Cell | str]] = []
     for row in usage.rows:
-        cells = _usage_row(_label(usage.by, row), row, style, breakdown)
+        cells = _usage_row(_label(usage.by, row, short_ids), row, style, breakdown)
         rows.append(
             [
                 *cells,
@@ -73,7 +74,7 @@ def usage_page(
     foot = [[*_usage_row("total", UsageRow("total", usage.total), style), "", ""]]
     lines = render_table(style, _usage_columns(usage.by), rows, foot)
     lines += _hidden_rows_hint(hidden, style)
-    notes = (line for text in _footnotes(usage) for line in wrap(text, style.columns))
+    notes = (line for text in _footnotes(usage, short_ids) for line in style.wrap(text))
     return [*lines, "", *notes]
 
 
@@ -140,15 +141,16 @@ def short_model_name(name: str | None) -> str:
     return _MODEL_DATE.sub("", name.removeprefix("claude-")) if name else UNKNOWN
 
 
-def _label(by: str, row: UsageRow) -> str:
+def _label(by: str, row: UsageRow, short_ids: Mapping[str, str]) -> str:
     if row.key is None:
         return UNKNOWN
     if by == "session":
-        return " ".join(filter(None, (row.key[:8], row.title or row.project)))
+        session = short_ids.get(row.key, row.key)
+        return " ".join(filter(None, (session, row.title or row.project)))
     return row.key
 
 
-def _footnotes(usage: UsageReport) -> Iterator[str]:
+def _footnotes(usage: UsageReport, short_ids: Mapping[str, str]) -> Iterator[str]:
     """Cost by source, cache savings, unpriced models, failed runs, peak context."""
     total = usage.total
     if cost := ", ".join(_cost_sources(total)):
@@ -164,7 +166,7 @@ def _footnotes(usage: UsageReport) -> Iterator[str]:
     if usage.wasted.runs:
         yield _wasted_text(usage.wasted)
     if usage.peak_context is not None:
-        yield _peak_context_text(usage.peak_context)
+        yield _peak_context_text(usage.peak_context, short_ids)
 
 
 def _cost_sources(total: UsageTotals) -> Iterator[str]:
@@ -189,9 +191,10 @@ def _wasted_text(wasted: WastedCost) -> str:
     return f"wasted: {format_money(usd)} on {runs} that did not succeed{unpriced}"
 
 
-def _peak_context_text(peak: ContextPeak) -> str:
+def _peak_context_text(peak: ContextPeak, short_ids: Mapping[str, str]) -> str:
     limit = f" of {format_compact(peak.limit)}" if peak.limit else ""
-    return f"peak context: {format_compact(peak.used)}{limit} tokens (session {peak.session[:8]})"
+    session = short_ids.get(peak.session, peak.session)
+    return f"peak context: {format_compact(peak.used)}{limit} tokens (session {session})"
 
 
 # -- blocks -------------------------------------------------------------------------------------
@@ -211,7 +214,7 @@ def blocks_page(
     lines += _hidden_rows_hint(hidden, style)
     active = [block for block in blocks if block.is_active]
     notes = (text for block in active for text in _block_notes(block, style, when))
-    return [*lines, "", *(line for text in notes for line in wrap(text, style.columns))]
+    return [*lines, "", *(line for text in notes for line in style.wrap(text))]
 
 
 def _block_label(block: UsageBlock, when: Callable[[int | None], str]) -> Cell | str:

@@ -27,7 +27,7 @@ from ..ledger.results import BudgetStatus, RunSummary, SearchHit
 from ..ledger.totals import UsageRow, UsageTotals
 from ..team.approvals import open_requests
 from ..views.compare import LESS_IS_BETTER, format_difference, format_figure
-from ..views.formatting import VERDICT_DISPLAY
+from ..views.formatting import UNKNOWN, VERDICT_DISPLAY
 from ..views.limits import format_span
 from ..views.runs import failure_reason
 from .url_state import (
@@ -143,31 +143,43 @@ def _sum(rows: Sequence[UsageRow]) -> UsageTotals:
 
 
 def _verdict_rows(verdicts: Mapping[str, int]) -> list[Values]:
-    """The number of runs of each verdict, with its share and its meaning."""
+    """The number of runs of each verdict, with its share and its meaning; rare ones together."""
     total = max(1, sum(verdicts.values()))
-    return [
+    shown = dict([*verdicts.items()][:VERDICTS_SHOWN])
+    rows: list[Values] = [
         {
             "name": name,
             "count": count,
             "bar": meter(count / total, f"{name}: {count} of {total}", verdict_kind(name)),
             "meaning": VERDICT_DISPLAY.get(name, ("", ""))[1],
         }
-        for name, count in [*verdicts.items()][:VERDICTS_SHOWN]
+        for name, count in shown.items()
     ]
+    if len(verdicts) > len(shown):
+        others = [name for name in verdicts if name not in shown]
+        count = sum(verdicts[name] for name in others)
+        bar = meter(count / total, f"others: {count} of {total}")
+        rows.append({"name": "", "count": count, "bar": bar, "meaning": ", ".join(others)})
+    return rows
 
 
 def _project_rows(rows: Sequence[UsageRow]) -> list[Values]:
-    """The projects that cost most, each with its part of the total."""
-    known = [row for row in rows if row.key and row.totals.cost_nano]
-    total = sum(row.totals.cost_nano or 0 for row in known)
-    known.sort(key=lambda row: -(row.totals.cost_nano or 0))
+    """The projects that cost most, the others together, and what belongs to no known project."""
+    costs = [(row.key, row.totals.cost_nano) for row in rows if row.totals.cost_nano]
+    known = sorted(((key, cost) for key, cost in costs if key), key=lambda row: -row[1])
+    parts = [(key, key, cost) for key, cost in known[:PROJECTS_SHOWN]]
+    others = sum(cost for _, cost in known[PROJECTS_SHOWN:])
+    unknown = sum(cost for key, cost in costs if not key)
+    parts += [("", label, cost) for label, cost in (("others", others), (UNKNOWN, unknown)) if cost]
+    total = sum(cost for _, cost in costs)
     return [
         {
-            "path": row.key,
-            "nano": row.totals.cost_nano,
-            "bar": meter((row.totals.cost_nano or 0) / total, "part of the cost"),
+            "path": path,
+            "label": label,
+            "nano": cost,
+            "bar": meter(cost / total, "part of the cost"),
         }
-        for row in known[:PROJECTS_SHOWN]
+        for path, label, cost in parts
     ]
 
 
@@ -258,6 +270,7 @@ def sessions_page(store: Store, request: Request) -> Values:
         "rows": rows,
         "count": count,
         "totals": totals,
+        "includes_pruned": sessions.sum_includes_pruned(store, where),
         "sorts": SESSION_SORTS,
         **_paging(state, count),
         "empty": None if rows else empty_reason(store, "sessions"),

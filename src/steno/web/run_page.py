@@ -40,7 +40,7 @@ MAX_RAW_CHARS = 4_000  # of one line
 MAX_PATCH_LINES = 4_000
 MAX_ATTEMPTS_SHOWN = 50
 STEPS_BEFORE = 5  # of a step that is jumped to
-WAIT_ROW = "model, waits"
+WAIT_ROW = "model and waiting"
 MIN_WAIT_MS = 50
 Values = dict[str, Any]
 
@@ -190,8 +190,8 @@ def _facts(subject: Subject) -> list[tuple[str, str, str]]:
     ]
     if run is not None:
         failed = f"{run.tool_errors:,} failed" if run.tool_errors else ""
-        refused = f"{run.denials:,} refused" if run.denials else ""
-        facts.append(("tool calls", f"{run.tools:,}", ", ".join(filter(None, (failed, refused)))))
+        denied = f"{run.denials:,} denied" if run.denials else ""
+        facts.append(("tool calls", f"{run.tools:,}", ", ".join(filter(None, (failed, denied)))))
         facts.append(("files changed", f"{run.files:,}", ""))
     return facts
 
@@ -292,7 +292,7 @@ def _call_span(call: ToolCallSummary, start: float, end: float, link: str) -> Sp
     elif call.ok is False:
         kind = "bad"
     row = call.name if call.parent is None else f"↳ {call.name}"
-    state = "refused" if call.denied else {True: "", False: "failed", None: "no result"}[call.ok]
+    state = "denied" if call.denied else {True: "", False: "failed", None: "no result"}[call.ok]
     length = format_duration(end - start)
     title = " ".join(filter(None, (call.name, length, state, call.error or "")))
     return Span(clean_lines(row), start, end, clean_lines(title), kind, link)

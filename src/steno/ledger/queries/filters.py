@@ -152,6 +152,11 @@ def parse_time_range(
     return TimeRange(start, end)
 
 
+def is_time_span(text: str) -> bool:
+    """Whether a text is a number and a unit, such as 7d."""
+    return _DURATION.fullmatch(text.strip()) is not None
+
+
 def time_before(zone: TimeZone, now: int, length: str, option: str = "--last") -> int:
     """Return the instant a duration before now; days, weeks and months are calendar ones."""
     match = _DURATION.fullmatch(length.strip())

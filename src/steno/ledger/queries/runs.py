@@ -331,6 +331,11 @@ def get_by_prefix(store: Store, prefix: str) -> LedgerId:
     return match
 
 
+def short_id(store: Store, id_: str) -> str:
+    """Return the shortest unique prefix of a run or session that is known to exist."""
+    return short_ids(store, get_by_prefix(store, id_).table, [id_])[id_]
+
+
 def get_session_by_prefix(store: Store, prefix: str) -> str:
     """Return the id of a session, which may be known from its runs only."""
     ids = _ids_with_prefix(store, "sessions", prefix)

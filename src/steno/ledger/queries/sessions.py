@@ -6,7 +6,7 @@ from ...report import Report
 from ..protocol import Row, Store, chunks, query_column, query_value
 from ..results import SessionSummary
 from ..totals import UsageTotals
-from .filters import Filters, WhereClause, select_columns
+from .filters import Filters, WhereClause, has_rows, select_columns
 from .runs import short_ids
 from .usage import SPEND_COLUMNS_SQL, SPEND_SUMS_SQL, count_sessions
 
@@ -144,12 +144,23 @@ def sums_by_session(store: Store, ids: list[str]) -> dict[str, UsageTotals]:
 
 
 def sum_sessions(store: Store, where: WhereClause) -> tuple[int, UsageTotals]:
-    """Return the number of matching sessions and their total usage."""
+    """Return the number of matching sessions and their total usage.
+
+    The usage can include pruned sessions: see `sum_includes_pruned`.
+    """
     table = "hourly_spend"
     if where.conditions:
         table = f"session_spend WHERE session IN (SELECT id FROM sessions{where.sql})"
     (figures,) = store.query(f"SELECT {SPEND_SUMS_SQL} FROM {table}", where.values)
     return count_sessions(store, where), UsageTotals(*(int(figure or 0) for figure in figures))
+
+
+def sum_includes_pruned(store: Store, where: WhereClause) -> bool:
+    """Whether the sum of all sessions has what is kept of pruned ones.
+
+    It is read from the sums by hour: those by session would be a million rows.
+    """
+    return not where.conditions and has_rows(store, "pruned")
 
 
 def get_session(store: Store, id_: str) -> SessionSummary:

@@ -37,7 +37,7 @@ def add_label(store: Store, where: WhereClause, label: str) -> None:
 
 
 def list_outcomes(store: Store, where: WhereClause) -> list[StoredOutcome]:
-    """Return the finished tasks, oldest first. Those that a user interrupted are left out."""
+    """Return the finished tasks, oldest first."""
     where.add("verdict IS NOT NULL AND started_at IS NOT NULL")
     rows = store.query(
         f"SELECT {COLUMNS} FROM runs{where.sql} ORDER BY started_at, attempt, id", where.values
@@ -45,8 +45,7 @@ def list_outcomes(store: Store, where: WhereClause) -> list[StoredOutcome]:
     attempts: dict[str, list[Any]] = {}
     for row in rows:
         attempts.setdefault(row[0], []).append(row)
-    outcomes = (_outcome(parts) for parts in attempts.values())
-    return [outcome for outcome in outcomes if outcome.verdict != "interrupted"]
+    return [_outcome(parts) for parts in attempts.values()]
 
 
 def _outcome(attempts: list[Any]) -> StoredOutcome:
