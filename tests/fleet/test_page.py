@@ -2,6 +2,7 @@
 
 import re
 
+from steno.fleet.store import WorkerRow, open_fleet
 from tests.support.fleet import FleetPlace
 from tests.web.conftest import serving
 
@@ -20,4 +21,9 @@ def test_board_on_the_page(any_fleet: FleetPlace) -> None:
         assert rows == [("spawn", "0 of 1"), ("tasks", "1 of 2")]
         assert "invalid_request 1" in text
         assert "0 workers" in text
+        with open_fleet(place.ledger) as store:
+            for number, lease_ms in enumerate((60_000, -1)):
+                worker = WorkerRow(f"w{number}", "host", 1, 2, 0, 0, lease_ms, "active")
+                store.register_worker(worker)
+        assert "1 worker · 1 not responding" in page.text("/fleet")
         assert '<a href="/fleet"' in page.text("/runs")
