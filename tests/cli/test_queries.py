@@ -130,14 +130,14 @@ def test_notes_below_a_table_are_wrapped_on_a_terminal_only(tmp_path: Path) -> N
         cost = None if source == "unknown" else 10**9
         book.request("s1", NOW - number, cost_nano=cost, source=source)
     book.store.close()
-    cost = (
+    note = (
         "cost: $1.0000 reported by the agents, $1.0000 computed from the price table, "
         "1 request unpriced"
     )
-    assert cost in shown(ask(path, "usage"))
+    assert note in shown(ask(path, "usage"))
     narrow = shown(ask(path, "usage", COLUMNS="80"))
-    assert cost not in narrow
-    assert cost in " ".join(narrow)
+    assert note not in narrow
+    assert note in " ".join(narrow)
     empty = shown(ask(tmp_path / "empty.db", "runs"))
     assert (len(empty), len(shown(ask(tmp_path / "empty.db", "runs", COLUMNS="80")))) == (1, 3)
 

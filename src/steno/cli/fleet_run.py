@@ -34,7 +34,7 @@ from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
 from ..units import NANO_PER_USD
-from ..views.fleet import pause_line, progress_line, render_board
+from ..views.fleet import outcome, pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
 from .fleet_options import (
     add_limits,
@@ -237,7 +237,7 @@ def _run_here(options: argparse.Namespace, batch: BatchRow) -> int:
 
 def _print_failures(tasks: list[TaskRow]) -> None:
     for task in tasks[:20]:
-        print_error(f"{task.name} ({task.id[:12]}): {task.state}: {task.error or task.verdict}")
+        print_error(f"{task.name} ({task.id[:12]}): {outcome(task)}")
     if len(tasks) > 20:
         print_error(f"{len(tasks) - 20} more; see: steno fleet status --tasks BATCH")
 
