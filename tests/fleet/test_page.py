@@ -2,7 +2,8 @@
 
 import re
 
-from steno.fleet.store import WorkerRow, open_fleet
+from steno.fleet.rows import WorkerRow
+from steno.fleet.store import open_fleet
 from tests.support.fleet import FleetPlace
 from tests.web.conftest import serving
 
