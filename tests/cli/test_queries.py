@@ -127,8 +127,8 @@ def test_notes_below_a_table_are_wrapped_on_a_terminal_only(tmp_path: Path) -> N
     book.session("s1", last_at=NOW)
     for number in range(3):
         source = ("reported", "computed", "unknown")[number]
-        cost = None if source == "unknown" else 10**9
-        book.request("s1", NOW - number, cost_nano=cost, source=source)
+        nano = None if source == "unknown" else 10**9
+        book.request("s1", NOW - number, cost_nano=nano, source=source)
     book.store.close()
     note = (
         "cost: $1.0000 reported by the agents, $1.0000 computed from the price table, "
