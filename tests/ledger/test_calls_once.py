@@ -70,3 +70,98 @@ def test_copies_of_a_run_are_one_new_run(store: Store, tmp_path: Path) -> None:
         shutil.copytree(RECORDINGS / "copilot/1.0.102/denied", tmp_path / f"copy{number}")
     assert import_sources(store, [str(tmp_path)]).runs == count(store, "runs") == 1
     assert import_sources(store, [str(RECORDINGS / "copilot/1.0.102/denied")]).runs == 0
+
+
+# -- runs and transcripts ------------------------------------------------------------------------
+
+KEPT = [
+    *("codex/0.80.0/edit_and_shell", "codex/0.80.0/patch_rejected", "codex/0.80.0/resume_first"),
+    *("codex/0.166.0/file_change_via_shell", "codex/0.166.0-gpt-5.5/command_exec"),
+    *("codex/0.166.0-gpt-5.5/file_change", "codex/0.166.0-gpt-5.5/sandbox_slow"),
+    *(
+        "codex/0.166.0-gpt-5.5/resume_second",
+        "copilot/1.0.102/denied",
+        "copilot/1.0.60/edit_and_shell",
+    ),
+    *("copilot/1.0.102/subagent_killed", "copilot/1.0.102/tools_kept"),
+    *("copilot/1.0.92/resume_second_sums", "gemini/0.61.0/tools_chat"),
+]
+COUNTED = ("calls", "changes", "denials", "texts")
+
+
+def counts(store: Store) -> dict[str, int]:
+    assert store.query("SELECT coalesce(sum(calls), 0) FROM tool_use") == [(count(store, "calls"),)]
+    return {table: count(store, table) for table in COUNTED}
+
+
+def in_new_ledger(path: Path, *imports: list[str]) -> list[dict[str, int]]:
+    """What a new ledger has after each import."""
+    path.mkdir()
+    store = open_ledger(str(path / "ledger.db"))
+    found = []
+    for paths in imports:
+        import_sources(store, paths)
+        found.append(counts(store))
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_run_and_its_transcript_count_once(case: str, tmp_path: Path) -> None:
+    """Each of both has all of it; transcripts also have prompts and other runs of the session."""
+    run = [str(RECORDINGS / case)]
+    transcript = [str(path) for path in sorted((RECORDINGS / case / "sessions").rglob("*.jsonl"))]
+    run_first = in_new_ledger(tmp_path / "1", run, transcript)
+    transcript_first = in_new_ledger(tmp_path / "2", transcript, run)
+    wanted = transcript_first[0]
+    assert run_first[0]["calls"] > 0
+    assert (run_first[1], transcript_first[1]) == (wanted, wanted)
+
+
+@pytest.mark.parametrize("case", ["codex/0.166.0-gpt-5.5/sandbox_slow", "copilot/1.0.102/denied"])
+def test_reading_both_again_changes_nothing(store: Store, case: str, tmp_path: Path) -> None:
+    run = shutil.copytree(RECORDINGS / case, tmp_path / "run")
+    (transcript,) = [str(path) for path in (RECORDINGS / case / "sessions").rglob("*.jsonl")]
+    import_sources(store, [str(run)])
+    import_sources(store, [transcript])
+    before = [store.query(f"SELECT * FROM {table} ORDER BY id") for table in COUNTED]
+    copy = tmp_path / Path(transcript).name
+    shutil.copy(transcript, copy)
+    import_sources(store, [str(copy)])
+    shutil.copytree(run, tmp_path / "again")
+    import_sources(store, [str(tmp_path / "again")])
+    assert [store.query(f"SELECT * FROM {table} ORDER BY id") for table in COUNTED] == before
+
+
+@pytest.mark.parametrize(
+    "case", ["codex/0.166.0-gpt-5.5/file_change", "copilot/1.0.102/tools_kept"]
+)
+def test_calls_and_changes_belong_to_the_run_if_its_transcript_was_read_before(
+    store: Store, case: str
+) -> None:
+    (transcript,) = [str(path) for path in (RECORDINGS / case / "sessions").rglob("*.jsonl")]
+    import_sources(store, [transcript])
+    import_sources(store, [str(RECORDINGS / case)])
+    for table in ("calls", "changes"):
+        assert count(store, table)
+        assert store.query(f"SELECT count(*) FROM {table} WHERE run IS NULL") == [(0,)]
+
+
+def test_calls_of_different_sessions_are_different_calls(store: Store) -> None:
+    """Copilot's messages have the same ids in all of these runs."""
+    import_sources(store, [str(RECORDINGS / "copilot/1.0.102")])
+    assert store.query("SELECT sum(tools) FROM runs") == [(count(store, "calls"),)] == [(24,)]
+    said = "SELECT count(*) FROM texts WHERE text = 'Trying.'"
+    assert store.query(said) == [(3,)]  # allow_rule, denied, deny_rule
+
+
+def test_calls_of_different_runs_of_a_session_are_different_calls(
+    store: Store, tmp_path: Path
+) -> None:
+    """Each run of Codex numbers its items from 0."""
+    lines = (RECORDINGS / "codex/0.166.0-gpt-5.5/file_change/stdout").read_text()
+    (tmp_path / "one.jsonl").write_text(lines)
+    (tmp_path / "two.jsonl").write_text(lines.replace("new.txt", "newer.txt"))
+    import_sources(store, [str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")])
+    assert store.query("SELECT count(*), sum(tools) FROM runs") == [(2, 2)]
+    assert counts(store) == {"calls": 2, "changes": 6, "denials": 0, "texts": 2}

@@ -13,6 +13,7 @@ from msgspec.structs import astuple, replace
 
 from ..pricing import Rates, cache_saving, cost_of, price, rates
 from ..units import DAY_MS
+from .copies import MAX_CLOCK_SKEW_MS, with_session_ids, without_copies
 from .protocol import Row, Store
 from .reconcile import KNOWN_TOTAL_SOURCES, find_run_at, load_run_intervals, reconcile
 from .rows import (
@@ -46,7 +47,6 @@ from .totals import (
 )
 
 MAX_COST_NANO = 10**18  # a billion dollars, and still within a 64-bit column
-MAX_CLOCK_SKEW_MS = 1000  # of an agent's times before steno's
 ON_CONFLICT_IGNORE = "ON CONFLICT DO NOTHING"
 SESSION_INDEX = CALL_COLUMNS.index("session")
 
@@ -101,9 +101,11 @@ def upsert_batches(
     `local`).
     """
     counts = UpsertCounts()
+    batches = [with_session_ids(batch) for batch in batches]
     for agent in dict.fromkeys(batch.agent for batch in batches):
         own = [batch for batch in batches if batch.agent == agent]
         projects = _upsert_sessions(store, agent, own)
+        own = [without_copies(store, batch, projects) for batch in own]
         counts.requests += _upsert_requests(store, agent, own, projects, pricer, cost_source)
         counts.calls += _upsert_calls(store, agent, own, projects)
         for table, columns in (
@@ -111,11 +113,19 @@ def upsert_batches(
             ("denials", DENIAL_COLUMNS),
         ):
             rows = {row.id: row for batch in own for row in getattr(batch, table)}
-            store.upsert(table, columns, map(astuple, rows.values()), ON_CONFLICT_IGNORE)
+            store.upsert(table, columns, map(astuple, rows.values()), add_run(table))
         _upsert_texts(store, own)
         limits = (astuple(row) for batch in own for row in batch.limits)
         store.upsert("limits", LIMIT_COLUMNS, limits, ON_CONFLICT_IGNORE)
     return counts
+
+
+def add_run(table: str) -> str:
+    """The clause that adds its run to a row that was read from a transcript before."""
+    return (
+        "ON CONFLICT (id) DO UPDATE SET run = excluded.run "
+        f"WHERE {table}.run IS NULL AND excluded.run IS NOT NULL"
+    )
 
 
 def _merge_copies(
