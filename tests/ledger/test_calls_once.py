@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from steno.ledger.importer import import_sources
+from steno.ledger.rebuild import rebuild
 from steno.ledger.store import Store, open_ledger
 from tests.support.transcript_writer import Transcript
 
@@ -165,3 +166,28 @@ def test_calls_of_different_runs_of_a_session_are_different_calls(
     import_sources(store, [str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")])
     assert store.query("SELECT count(*), sum(tools) FROM runs") == [(2, 2)]
     assert counts(store) == {"calls": 2, "changes": 6, "denials": 0, "texts": 2}
+
+
+@pytest.mark.parametrize(
+    "case", ["codex/0.166.0-gpt-5.5/command_exec", "copilot/1.0.102/tools_kept"]
+)
+def test_a_transcript_that_is_read_in_parts_before_and_after_its_run_counts_once(
+    store: Store, case: str, tmp_path: Path
+) -> None:
+    """As if `steno top` had imported it during the run; then all of it again, as a rebuild does."""
+    (source,) = (RECORDINGS / case / "sessions").rglob("*.jsonl")
+    lines = source.read_bytes().splitlines(keepends=True)
+    calls = [
+        number for number, line in enumerate(lines) if b"call_" in line and b"output" not in line
+    ]
+    transcript = tmp_path / source.name
+    transcript.write_bytes(b"".join(lines[: calls[1] + 1]))  # the result of a call is not there yet
+    import_sources(store, [str(transcript)])
+    assert count(store, "calls") > 0
+    import_sources(store, [str(RECORDINGS / case)])
+    transcript.write_bytes(b"".join(lines))
+    import_sources(store, [str(transcript)])
+    (wanted,) = in_new_ledger(tmp_path / "1", [str(source)])
+    assert counts(store) == wanted
+    assert rebuild(store).kept == 0
+    assert counts(store) == wanted
