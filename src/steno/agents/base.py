@@ -6,7 +6,7 @@ The key of a model server is passed in the agent's environment only, and is neve
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -398,6 +398,8 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     differ between stream and transcript, which would count a run twice. `totals_marker`: bytes in
     lines with totals of the session; a recording keeps those of earlier runs, to subtract them.
     `totals_only`: nothing else of the files is needed, so a recording keeps only the last of them.
+    `call_identity`: what shows that a call in a transcript is one of the stream: its `message` and
+    its place in it, its own `id` within the session, or only its `order` among those of its tool.
     """
 
     is_line: Callable[[bytes], bool] = default_is_transcript_line
@@ -407,6 +409,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     auto_import: bool = True
     totals_marker: bytes | None = None
     totals_only: bool = False
+    call_identity: Literal["message", "id", "order"] = "message"
 
 
 class Installation(Struct, frozen=True, kw_only=True):

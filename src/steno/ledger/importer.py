@@ -58,9 +58,9 @@ class ImportResult(Struct):
     unchanged: int = 0
     unknown: int = 0  # not recordings
     size: int = 0  # bytes read
-    runs: int = 0
+    runs: int = 0  # new ones, or finished since the last import
     requests: int = 0  # new ones
-    calls: int = 0
+    calls: int = 0  # new ones
     troubles: list[str] = []
 
 
@@ -296,7 +296,7 @@ def _upsert_group(
         counts = []
         group[0].problem = describe_internal_error(error)
     result.files += len(current)
-    result.runs += sum(part_result.report is not None for part_result in current)
+    result.runs += sum(count.runs for count in counts)
     result.requests += sum(count.requests for count in counts)
     result.calls += sum(count.calls for count in counts)
     for part_result in group:

@@ -83,7 +83,9 @@ def load_run_intervals(store: Store, sessions: Iterable[str]) -> dict[str, list[
     return intervals
 
 
-def find_run_at(intervals: Iterable[RunInterval], at: int) -> RunInterval | None:
+def find_run_at(
+    intervals: Iterable[RunInterval], at: int, slack_ms: int = RUN_SLACK_MS
+) -> RunInterval | None:
     """Return the run that was active at a time, else the nearest one within the slack."""
     distances = [
         (max(interval.started_at - at, at - interval.ended_at, 0), interval)
@@ -92,7 +94,7 @@ def find_run_at(intervals: Iterable[RunInterval], at: int) -> RunInterval | None
     if not distances:
         return None
     distance, nearest = min(distances)
-    return nearest if distance <= RUN_SLACK_MS else None
+    return nearest if distance <= slack_ms else None
 
 
 def adopt_requests(store: Store, run: str, session: str, cost_source: str) -> None:

@@ -125,6 +125,7 @@ class LedgerRowSink(Struct, eq=False):
         """Return all rows; `is_from_start`: read from the beginning of the file."""
         for session in self.sessions.values():
             session.project = session.project or self.start_folder
+        self._changes.resolve_paths(self.cwd or self.start_folder)
         for row in self.sent:  # they name no session
             row.session = next(reversed(self.sessions), self.default_session)
         return RowBatch(
@@ -138,6 +139,7 @@ class LedgerRowSink(Struct, eq=False):
             is_from_start=is_from_start,
             sent=self.sent,
             limits=self.limits,
+            id_namespace=self.id_namespace,
         )
 
     # -- time and session ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ..analysis.attribution import ATTRIBUTION_WINDOW_MS
 from ..codec.decode import DECODE_ERRORS, decoder
 from ..codec.redact import redact, redact_and_truncate
 from ..event import NO_JSON
+from ..report import resolve_path
 from .protocol import Row
 
 MAX_SECONDS = 253_402_300_800  # the year 10000
@@ -199,6 +200,7 @@ class RowBatch(Struct):
     is_from_start: bool = True  # False: continued from an earlier position in the file
     sent: list[TextRow] = []  # messages of `steno send`, without an id
     limits: list[LimitRow] = []
+    id_namespace: str = ""  # of a replayed recording
 
 
 class RequestRow(NamedTuple):
@@ -344,6 +346,7 @@ class FileChangeRows(Struct):
     rows: dict[int, FileChangeRow] = {}
     # By absolute path: when a tool last reported a change, and the times of observed ones.
     _reported_at: dict[str, int] = {}
+    _first_paths: dict[int, str] = {}  # by call
     _observed_at: dict[str, dict[int, int]] = {}
 
     def add(
@@ -366,9 +369,19 @@ class FileChangeRows(Struct):
             id_ = stable_id("change", moment, path, event.change)
         else:
             id_ = part_id(call.id, -1)
-            if id_ in self.rows and self.rows[id_].path != redact(context.path):
+            if self._first_paths.setdefault(call.id, path) != path:
                 id_ = stable_id("change", call.id, path)  # a call that changes several files
-        self.rows.setdefault(id_, _change_row(id_, event, context, event.call))
+        row = _change_row(id_, event, context, event.call)
+        known = self.rows.setdefault(id_, row)
+        if row.inside and not known.inside:  # the transcript's line: it also says what was created
+            self.rows[id_] = row
+
+    def resolve_paths(self, folder: str | None) -> None:
+        """Make paths relative to the folder if it became known after them."""
+        for row in self.rows.values():
+            if not row.inside and folder is not None:
+                row.path, _, is_inside = resolve_path(row.path, folder)
+                row.inside = int(is_inside)
 
     def _remove_observed(self, path: str, call_started_at: int) -> None:
         """Remove observations of a change that a tool reports now: one change, seen twice."""

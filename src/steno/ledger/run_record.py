@@ -10,7 +10,7 @@ from ..analysis.redact_report import redacted_values
 from ..analysis.usage import base_model_name
 from ..codec.redact import redact
 from ..report import LineCounts, Report, RunOrigin
-from .protocol import Store, placeholders, query_column
+from .protocol import Store, placeholders, query_column, query_value
 from .queries.runs import load_session_report
 from .reconcile import (
     KNOWN_TOTAL_SOURCES,
@@ -137,8 +137,11 @@ def upsert_run(
     cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
     values = _run_values(report, batch, at, columns)
     _complete_session(report, batch, values)
-    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
+    finished = "SELECT count(*) FROM runs WHERE id = ? AND verdict IS NOT NULL"
+    is_new = not query_value(store, finished, (run,))
     _upsert_run_row(store, values, has_session=report.session_id is not None)
+    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
+    counts.runs = int(is_new)
 
     # Pruned requests are already part of the sums. Without a total of the agent, the run's is our
     # sum of what the run itself shows: requests known from transcripts are added to it.

@@ -13,6 +13,7 @@ from msgspec.structs import astuple, replace
 
 from ..pricing import Rates, cache_saving, cost_of, price, rates
 from ..units import DAY_MS
+from .copies import MAX_CLOCK_SKEW_MS, with_session_ids, without_copies
 from .protocol import Row, Store
 from .reconcile import KNOWN_TOTAL_SOURCES, find_run_at, load_run_intervals, reconcile
 from .rows import (
@@ -46,8 +47,8 @@ from .totals import (
 )
 
 MAX_COST_NANO = 10**18  # a billion dollars, and still within a 64-bit column
-MAX_CLOCK_SKEW_MS = 1000  # of an agent's times before steno's
 ON_CONFLICT_IGNORE = "ON CONFLICT DO NOTHING"
+SESSION_INDEX = CALL_COLUMNS.index("session")
 
 CostAndSaving = tuple[int | None, int]  # cost and cache saving of a request, in nano-dollars
 RequestPricer = Callable[[ParsedRequest], CostAndSaving]
@@ -84,6 +85,7 @@ class UpsertCounts(Struct):
 
     requests: int = 0
     calls: int = 0
+    runs: int = 0
 
 
 def upsert_batches(
@@ -99,9 +101,11 @@ def upsert_batches(
     `local`).
     """
     counts = UpsertCounts()
+    batches = [with_session_ids(batch) for batch in batches]
     for agent in dict.fromkeys(batch.agent for batch in batches):
         own = [batch for batch in batches if batch.agent == agent]
         projects = _upsert_sessions(store, agent, own)
+        own = [without_copies(store, batch, projects) for batch in own]
         counts.requests += _upsert_requests(store, agent, own, projects, pricer, cost_source)
         counts.calls += _upsert_calls(store, agent, own, projects)
         for table, columns in (
@@ -109,11 +113,19 @@ def upsert_batches(
             ("denials", DENIAL_COLUMNS),
         ):
             rows = {row.id: row for batch in own for row in getattr(batch, table)}
-            store.upsert(table, columns, map(astuple, rows.values()), ON_CONFLICT_IGNORE)
+            store.upsert(table, columns, map(astuple, rows.values()), add_run(table))
         _upsert_texts(store, own)
         limits = (astuple(row) for batch in own for row in batch.limits)
         store.upsert("limits", LIMIT_COLUMNS, limits, ON_CONFLICT_IGNORE)
     return counts
+
+
+def add_run(table: str) -> str:
+    """The clause that adds its run to a row that was read from a transcript before."""
+    return (
+        "ON CONFLICT (id) DO UPDATE SET run = excluded.run "
+        f"WHERE {table}.run IS NULL AND excluded.run IS NOT NULL"
+    )
 
 
 def _merge_copies(
@@ -163,12 +175,27 @@ def _upsert_sessions(store: Store, agent: str, batches: Sequence[RowBatch]) -> d
                     "UPDATE spend SET project = ? WHERE session = ? AND project = ''",
                     (session.project, name),
                 )
+                _move_tool_use(store, name, session.project)
         if session.context_used == UNKNOWN_CONTEXT:
             session = replace(session, context_used=None)
         rows.append((name, agent, *astuple(session)))
         projects[name] = session.project or ""
     store.upsert("sessions", SESSION_COLUMNS, rows, replace_on_conflict(SESSION_COLUMNS))
     return projects
+
+
+def _move_tool_use(store: Store, session: str, project: str) -> None:
+    """Move the sums of a session's calls to its project, which was unknown."""
+    sql = f"SELECT {', '.join(CALL_COLUMNS)} FROM calls WHERE session = ?"
+    deltas: ToolUseDeltas = {}
+    for row in store.query(sql, (session,)):
+        *_, agent = row
+        call = call_from_row(row)
+        add_call(deltas, agent, call, {}, -1)
+        add_call(deltas, agent, call, {session: project})
+    upsert_tool_use(store, deltas)
+    if deltas:
+        store.execute("DELETE FROM tool_use WHERE project = '' AND calls = 0")
 
 
 def _extend_active_time(sessions: dict[str, ParsedSession], call: ParsedToolCall) -> None:
@@ -417,6 +444,9 @@ def _upsert_calls(
     deltas: ToolUseDeltas = {}
     if existing:
         changed = []
+        # A message that two sessions share belongs to the first, maybe none of this batch.
+        others = {row[SESSION_INDEX] for row in existing.values()} - projects.keys()
+        projects = {**projects, **_load_projects(store, others)}
         for call in calls.values():
             if call.id in existing:
                 old = call_from_row(existing[call.id])
@@ -432,6 +462,11 @@ def _upsert_calls(
         add_call(deltas, agent, call, projects)
     upsert_tool_use(store, deltas)
     return len(calls) - len(existing)
+
+
+def _load_projects(store: Store, sessions: Iterable[str]) -> dict[str, str]:
+    rows = store.fetch_by_id("sessions", ("id", "project"), sessions)
+    return {name: project or "" for name, project in rows.values()}
 
 
 def _merge_calls(old: ParsedToolCall, new: ParsedToolCall) -> ParsedToolCall:

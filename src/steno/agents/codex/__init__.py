@@ -78,6 +78,7 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
+        call_identity="order",
     ),
     installation=Installation(
         command="npm install -g @openai/codex",

@@ -73,6 +73,7 @@ AGENT = Agent(
         scan_usage=scan_usage,
         pattern=transcript_pattern,
         totals_marker=SHUTDOWN_MARKER,
+        call_identity="id",
     ),
     installation=Installation(
         command="npm install -g @github/copilot",

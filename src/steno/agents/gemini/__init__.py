@@ -72,6 +72,7 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
+        call_identity="id",
     ),
     installation=Installation(
         command="npm install -g @google/gemini-cli",
