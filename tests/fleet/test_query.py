@@ -266,10 +266,10 @@ def test_collect_writes_answers(fleet: FleetPlace) -> None:
 
 def test_collect_stays_below_its_folder(fleet: FleetPlace) -> None:
     first = fleet.tasks({"name": "a", "prompt": "@say one"}, name="one.jsonl")
-    fleet.fleet("batch", first, "--name", "../../up", "--tag", "k=v")
+    fleet.fleet("batch", first, "--name", "..", "--tag", "k=v")
     # A line that was edited is another task, of the same name.
     fleet.tasks({"name": "a", "prompt": "@say two"}, name="one.jsonl")
-    fleet.fleet("batch", first, "--name", "../../up", "--tag", "k=v")
+    fleet.fleet("batch", first, "--name", "..", "--tag", "k=v")
     second = fleet.tasks({"name": "b", "prompt": "@say three"}, name="two.jsonl")
     fleet.fleet("batch", second, "--tag", "k=v")
     before = set(fleet.folder.rglob("*.txt"))
