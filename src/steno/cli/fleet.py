@@ -5,7 +5,10 @@ from collections.abc import Callable
 from .commands import FLEET_COMMANDS
 from .options import CommandParser
 
-RUNNING_COMMANDS = ("batch", "spawn", "pipe", "worker")  # their module loads the runner
+MODULES = {  # others are in fleet_query; fleet_run loads the runner
+    **dict.fromkeys(("batch", "spawn", "pipe", "worker"), "fleet_run"),
+    "wait": "fleet_wait",
+}
 SUMMARIES = "\n".join(f"  {name:10}  {text}" for name, text in FLEET_COMMANDS.items())
 EXAMPLES = """commands:
 {summaries}
@@ -49,9 +52,7 @@ def run(args: list[str]) -> int:
 def _import_command(name: str) -> Callable[[list[str]], int]:
     from importlib import import_module
 
-    module = "fleet_run" if name in RUNNING_COMMANDS else "fleet_query"
-    if name == "wait":
-        module = "fleet_wait"
+    module = MODULES.get(name, "fleet_query")
     command: Callable[[list[str]], int] = getattr(
         import_module(f".{module}", __package__), f"run_{name}"
     )

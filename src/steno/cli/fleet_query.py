@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from .commands import EXIT_FAILED
 from .options import CommandParser
 from .terminal import detect_style, print_error, print_json, print_lines, print_text
 
-MAX_SECONDS = 365 * 86_400
+NO_WORKER = "no worker is active; start one: steno fleet worker"
 TIME_FIELDS = ("created_at", "started_at", "ended_at", "seen_at", "until")  # in milliseconds
 
 
@@ -135,17 +136,6 @@ def print_tasks(form: str | None, tasks: list[TaskRow]) -> None:
         print_json(as_json({"rows": rows, "total": len(rows)}))
     else:
         print_lines(render_tasks(detect_style(), tasks))
-
-
-def parse_seconds(text: str) -> float:
-    """An argparse type: 90, 10m, 1h30m."""
-    from ..config.values import parse_duration
-
-    try:
-        seconds = parse_duration(text)
-    except ValueError as expected:
-        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}") from None
-    return MAX_SECONDS if seconds is None else seconds
 
 
 # -- status --------------------------------------------------------------------------------------
@@ -340,15 +330,12 @@ def run_cancel(args: list[str]) -> int:
         chosen = selected(store, options, parser, is_exact=True)
         tasks = [task for task in chosen if not task.is_final]
         ids = [task.id for task in tasks]
-        queue = TaskQueue(store)  # first: without DBOS, nothing is changed
-        try:
+        with closing(TaskQueue(store)) as queue:  # first: without DBOS, nothing is changed
             store.cancel(ids)
             for batch in {task.batch for task in tasks}:
                 store.mark_ready(batch)
             # Those that run are stopped by their worker, which then ends the workflow.
             queue.cancel([task.workflow for task in tasks if task.state == "waiting"])
-        finally:
-            queue.close()
         _print_changed(options.form, store.get_tasks(ids), "cancelled")
     return 0
 
@@ -385,11 +372,8 @@ def run_retry(args: list[str]) -> int:
 
     with open_fleet(options.ledger) as store:
         tasks = _to_retry(store, selected(store, options, parser, is_exact=True), options.verdict)
-        queue = TaskQueue(store)
-        try:
+        with closing(TaskQueue(store)) as queue:
             tasks = restart_tasks(store, queue, tasks)
-        finally:
-            queue.close()
         _print_changed(options.form, tasks, "queued again")
     return 0
 
@@ -477,11 +461,8 @@ def _ended_before(span: str | None) -> int:
 def _delete_tasks(store: FleetStore, tasks: list[TaskRow]) -> None:
     from ..fleet.queue import TaskQueue
 
-    queue = TaskQueue(store)
-    try:
+    with closing(TaskQueue(store)) as queue:
         queue.forget(tasks, store.delete([task.id for task in tasks]))
-    finally:
-        queue.close()
 
 
 def _print_changed(form: str | None, tasks: list[TaskRow], word: str) -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from shlex import join
 from threading import RLock
@@ -43,7 +43,7 @@ from .fleet_options import (
     parse_lease,
     task_defaults,
 )
-from .fleet_query import as_json, restart_tasks, run_output, task_json
+from .fleet_query import NO_WORKER, as_json, restart_tasks, run_output, task_json
 from .options import CommandParser, number_type
 from .run_options import read_prompt
 from .terminal import detect_style, is_terminal, print_error, print_json, print_lines, stdin_bytes
@@ -114,14 +114,11 @@ def run_batch(args: list[str]) -> int:
         }
         store.add_batch(batch, list(zip(ids, tasks, strict=True)), limits)
         removed = store.remove_others(batch.id, ids)
-        queue = TaskQueue(store)
-        try:
+        with closing(TaskQueue(store)) as queue:
             queue.open_batch(batch)
             _restart_blocked(store, queue, batch)
             store.mark_ready(batch.id)
             queue.release(batch.id)
-        finally:
-            queue.close()
         new = sum(id_ not in known for id_ in ids)
         gone = f", {removed} no longer in the file" if removed else ""
         _say(options, f"{batch.name}: {new} new, {len(ids) - new} known before{gone}")
@@ -194,7 +191,7 @@ def _finish_detached(options: argparse.Namespace, store: FleetStore, batch: Batc
     if options.form == "json":
         print_json(as_json(read_board(store, batch)))
     if not active_workers(store):
-        _say(options, "no worker is active; start one: steno fleet worker")
+        _say(options, NO_WORKER)
     return 0
 
 
@@ -387,12 +384,9 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
         batch = msgspec.structs.replace(batch, id=f"{SPAWN_BATCH}-{id_}", name=name)
     with open_fleet(options.ledger) as store:
         store.add_batch(batch, [(id_, spec)], {})
-        queue = TaskQueue(store)
-        try:
+        with closing(TaskQueue(store)) as queue:
             queue.open_batch(batch)
             queue.release(batch.id)
-        finally:
-            queue.close()
         (task,) = store.get_tasks([id_])
         has_worker = bool(active_workers(store))
     if options.wait:
@@ -402,7 +396,7 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
     else:
         print_lines([id_])
     if not has_worker:
-        _say(options, "no worker is active; start one: steno fleet worker")
+        _say(options, NO_WORKER)
     return 0
 
 

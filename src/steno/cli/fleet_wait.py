@@ -1,5 +1,6 @@
 """`steno fleet wait`."""
 
+import math
 import sys
 import time
 from collections import Counter
@@ -11,14 +12,13 @@ from ..views.fleet import outcome
 from ..views.formatting import clean, format_count, truncate
 from .commands import EXIT_FAILED
 from .fleet_query import (
-    MAX_SECONDS,
+    NO_WORKER,
     add_selection,
-    parse_seconds,
     print_tasks,
     require_fleet,
     selected,
 )
-from .options import CommandParser
+from .options import CommandParser, duration_type
 from .terminal import StepProgress, detect_style, is_terminal, print_error, print_lines
 
 EXIT_TIMEOUT = 124  # as timeout(1)
@@ -40,7 +40,7 @@ def run_wait(args: list[str]) -> int:
     add_selection(parser)
     parser.add_argument("--any", action="store_true", help="wait for the first one only")
     parser.add_argument(
-        "--timeout", type=parse_seconds, metavar="TIME", help="give up after this time: 90, 10m, 2h"
+        "--timeout", type=duration_type, metavar="TIME", help="give up after this time: 90, 10m, 2h"
     )
     parser.add_json("print the tasks as one JSON object")
     parser.add_ledger(can_import=False)
@@ -77,7 +77,7 @@ def _wait_for(
     timeout: float | None,
     report: "WaitReport",
 ) -> list[TaskRow]:
-    give_up_at = time.monotonic() + (MAX_SECONDS if timeout is None else timeout)
+    give_up_at = time.monotonic() + (math.inf if timeout is None else timeout)
     with report.steps:
         while True:
             tasks = store.get_tasks(ids)
@@ -116,4 +116,4 @@ class WaitReport:
         if not self._has_warned and not active_workers(self._store):
             self._has_warned = True
             self.steps.clear()
-            print_error("no worker is active; start one: steno fleet worker")
+            print_error(NO_WORKER)

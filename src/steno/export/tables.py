@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from ..errors import StenoError
+from ..ledger.rows import MAX_INT64
 from ..views.formatting import clean_lines
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate such a cell
-MAX_INT64 = (1 << 63) - 1
 
 
 def as_json(rows: Iterable[Any], total: Any, extra: dict[str, Any] | None = None) -> bytes:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..errors import StenoError
 from ..ledger.protocol import chunks, placeholders
@@ -17,7 +16,6 @@ MIN_PREFIX = 4  # of the id of a task or batch
 SHORT_ID_CHARS = 8
 MAX_RUNNING_SHOWN = 20
 MAX_NAMED = 4  # tasks or batches in an error message
-LOST = "lost"  # state of a worker whose lease has expired
 
 
 class RunningTask(Struct, frozen=True):
@@ -76,29 +74,20 @@ def fleet_status(store: FleetStore, batches: Sequence[BatchRow]) -> FleetStatus:
         {"agent": agent, "until": until, "reason": reason}
         for agent, until, reason in store.pauses()
     ]
-    workers = list_workers(store)
+    workers = store.workers()
     boards = [read_board(store, batch, workers) for batch in batches]
     return FleetStatus(batches=boards, workers=workers, pauses=pauses)
 
 
-def list_workers(store: FleetStore) -> list[WorkerRow]:
-    """All workers; those whose lease has expired, by the database's clock, are `lost`."""
-    expired = {worker.id for worker in store.workers(only_expired=True)}
-    return [
-        replace(worker, state=LOST) if worker.id in expired else worker
-        for worker in store.workers()
-    ]
-
-
 def active_workers(store: FleetStore) -> list[WorkerRow]:
     """The workers that start tasks: neither lost nor draining."""
-    return [worker for worker in list_workers(store) if worker.state == "active"]
+    return [worker for worker in store.workers() if worker.state == "active"]
 
 
 def read_board(
     store: FleetStore, batch: BatchRow, workers: Sequence[WorkerRow] | None = None
 ) -> Board:
-    workers = list_workers(store) if workers is None else workers
+    workers = store.workers() if workers is None else workers
     rows = store.query(
         "SELECT state, verdict, count(*), sum(cost_nano), count(cost_nano), sum(tokens), "
         "min(started_at), max(ended_at), sum(ended_at - admitted_at), "

@@ -9,6 +9,7 @@ FINAL_STATES = ("done", "failed", "blocked", "cancelled", "parked")
 RETRYABLE_STATES = ("failed", "blocked", "cancelled", "parked")
 BUDGET_REASON = "budget of the batch used up"
 DEPENDENCY_REASON = "a task it depends on did not succeed"
+LOST = "lost"  # state of a worker whose lease has expired
 PARKED_REASON = "parked: its worker died, and so did those that took it over"
 
 
@@ -68,4 +69,4 @@ class WorkerRow(Struct, frozen=True):
     started_at: int
     seen_at: int
     lease_ms: int
-    state: str  # active, draining
+    state: str  # active, draining, LOST

@@ -19,7 +19,7 @@ from ..errors import LedgerError, LedgerLockedError, LedgerValueError
 from ..ledger.protocol import LockPolicy, Row, Store, chunks, now_ms, placeholders, query_value
 from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
-from .rows import DEPENDENCY_REASON, PARKED_REASON, BatchRow, TaskRow, WorkerRow
+from .rows import DEPENDENCY_REASON, LOST, PARKED_REASON, BatchRow, TaskRow, WorkerRow
 from .schema import MIGRATIONS
 from .spec import TaskSpec
 
@@ -493,10 +493,15 @@ class FleetStore:
     def remove_worker(self, worker: str) -> None:
         self.execute("DELETE FROM fleet_workers WHERE id = ?", (worker,))
 
-    def workers(self, only_expired: bool = False) -> list[WorkerRow]:
-        where = f"WHERE seen_at + lease_ms < {self.clock_sql()}" if only_expired else ""
-        sql = f"SELECT {', '.join(WORKER_COLUMNS)} FROM fleet_workers {where} ORDER BY started_at"
-        return [WorkerRow(*row) for row in self.query(sql)]
+    def workers(self, only_lost: bool = False) -> list[WorkerRow]:
+        """The workers; those whose lease has expired, by the database's clock, are LOST."""
+        columns = ", ".join(WORKER_COLUMNS[:-1])
+        is_lost = f"seen_at + lease_ms < {self.clock_sql()}"
+        sql = (
+            f"SELECT {columns}, CASE WHEN {is_lost} THEN '{LOST}' ELSE state END FROM fleet_workers"
+        )
+        workers = [WorkerRow(*row) for row in self.query(f"{sql} ORDER BY started_at")]
+        return [worker for worker in workers if worker.state == LOST or not only_lost]
 
     def take_from(self, worker: str, claimed: Sequence[str], most_takeovers: int) -> None:
         """Let the tasks of a dead worker start again; park those that were taken over too often.

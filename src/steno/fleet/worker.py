@@ -234,7 +234,7 @@ class Worker:
             if self._is_fenced:
                 continue
             try:
-                for worker in self.store.workers(only_expired=True):
+                for worker in self.store.workers(only_lost=True):
                     if worker.id != self.id and self._lock.is_free(worker.id):
                         self._take_over(worker)
                 self._stop_cancelled()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..agents import AGENTS
 from .protocol import Row, Store, chunks, placeholders
-from .reconcile import RunInterval, find_run_at
+from .reconcile import RunInterval, find_run_at, load_run_intervals
 from .rows import (
     CALL_COLUMNS,
     DENIAL_COLUMNS,
@@ -116,7 +116,7 @@ def without_copies(store: Store, batch: RowBatch, projects: dict[str, str]) -> R
         return batch
     lists: tuple[list[Any], ...] = (batch.calls, batch.denials, batch.texts)
     sessions = {row.session for rows in lists for row in rows}
-    intervals = _load_intervals(store, sessions)
+    intervals = load_run_intervals(store, sessions, with_total=False)
     if not intervals:
         return batch
     stored_texts = [TextRow(*row) for row in _load(store, "texts", TEXT_COLUMNS, intervals)]
@@ -205,30 +205,18 @@ def _without(rows: Sequence[T], copies: Iterable[T]) -> list[T]:
 # -- the ledger ----------------------------------------------------------------------------------
 
 
-def _load_intervals(store: Store, sessions: Iterable[str]) -> Intervals:
-    """When the finished runs of some sessions were active."""
-    columns = ("id", "started_at", "ended_at", "cost_source", "session")
-    intervals: Intervals = {}
-    for *fields, session in _load(store, "runs", columns, sessions, "started_at"):
-        if None not in fields:
-            intervals.setdefault(session, []).append(RunInterval(*fields))
-    return intervals
-
-
 def _load_edits(store: Store, sessions: Iterable[str]) -> set[CallKey]:
     """The calls that changed files."""
     rows = _load(store, "changes", ("session", "run", "call", "source"), sessions)
     return {(session, run, call) for session, run, call, source in rows if source == "tool"}
 
 
-def _load(
-    store: Store, table: str, columns: Sequence[str], sessions: Iterable[str], order: str = "seq"
-) -> list[Row]:
+def _load(store: Store, table: str, columns: Sequence[str], sessions: Iterable[str]) -> list[Row]:
     rows: list[Row] = []
     for part in chunks(list(sessions)):
         sql = (
             f"SELECT {', '.join(columns)} FROM {table} "
-            f"WHERE session IN ({placeholders(len(part))}) ORDER BY {order}"
+            f"WHERE session IN ({placeholders(len(part))}) ORDER BY seq"
         )
         rows += store.query(sql, part)
     return rows

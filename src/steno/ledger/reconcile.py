@@ -69,17 +69,21 @@ def usd_to_nano(usd: float | None) -> int | None:
 # -- runs of requests ----------------------------------------------------------------------------
 
 
-def load_run_intervals(store: Store, sessions: Iterable[str]) -> dict[str, list[RunInterval]]:
-    """Return the runs with a known total of some sessions, by session."""
+def load_run_intervals(
+    store: Store, sessions: Iterable[str], with_total: bool = True
+) -> dict[str, list[RunInterval]]:
+    """Return the finished runs of some sessions, by session; `with_total`: those with a total."""
     intervals: dict[str, list[RunInterval]] = {}
     for part in chunks(list(sessions)):
         sql = (
             "SELECT session, id, started_at, ended_at, cost_source FROM runs "
-            f"WHERE cost_source IN ({placeholders(len(KNOWN_TOTAL_SOURCES))}) "
-            f"AND session IN ({placeholders(len(part))})"
+            f"WHERE session IN ({placeholders(len(part))}) "
+            "AND started_at IS NOT NULL AND ended_at IS NOT NULL"
         )
-        for session, *fields in store.query(sql, (*KNOWN_TOTAL_SOURCES, *part)):
-            intervals.setdefault(session, []).append(RunInterval(*fields))
+        for session, *fields in store.query(sql, part):
+            interval = RunInterval(*fields)
+            if not with_total or interval.cost_source in KNOWN_TOTAL_SOURCES:
+                intervals.setdefault(session, []).append(interval)
     return intervals
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from time import time
 
-from ..fleet.board import LOST, SHORT_ID_CHARS, Board, FleetStatus, RunningTask
-from ..fleet.rows import STATES, TaskRow, WorkerRow
+from ..fleet.board import SHORT_ID_CHARS, Board, FleetStatus, RunningTask
+from ..fleet.rows import LOST, STATES, TaskRow, WorkerRow
 from .formatting import (
     NO_BREAK_SPACE,
     clean,
