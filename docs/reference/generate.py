@@ -105,9 +105,10 @@ def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
     parts: list[str | list[str]] = [
-        "Printed by `steno show --events` (one object per line) and yielded by `steno.events`. In "
-        "JSON, `event` is the kind, fields with their default value are omitted, `Raw` is the "
-        "agent's own JSON, `bytes` are base64 text, and times are ISO 8601 text.",
+        "Printed by `steno show --events` (one object per line; `--only KIND[,KIND]` selects) and "
+        "yielded by `steno.events`. In JSON, `event` is the kind, fields with their default value "
+        "are omitted, `Raw` is the agent's own JSON, `bytes` are base64 text, and times are ISO "
+        "8601 text.",
         "`?` marks a type that can be null (`None` in Python). Defaults are null for these and for "
         "`Raw`, else false, empty, or as shown.",
         "In Python the classes are in `steno.event`, and a `Raw` is undecoded bytes. "

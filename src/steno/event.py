@@ -442,3 +442,9 @@ class Unknown(Event, tag="unknown", frozen=True, gc=False):
 
     kind: str = ""
     raw: bytes = b""
+
+
+# The events by their kind, the name that JSON and options use.
+EVENT_KINDS: dict[str, type[Event]] = {
+    str(kind.__struct_config__.tag): kind for kind in Event.__subclasses__()
+}

@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 import zstandard
 
 import steno
+from steno import event
 from steno.cli.stream_options import EventFile
 from steno.recording.format import Header, Record
 from steno.views.formatting import width
@@ -521,6 +523,52 @@ def test_events_are_streamed_as_json(worked_file: Path) -> None:
     ]
 
 
+def selected(path: Path, *kinds: str) -> list[str]:
+    """The events of these kinds as JSON lines."""
+    return [
+        line
+        for line in (msgspec.json.encode(event).decode() for event in steno.events(str(path)))
+        if json.loads(line)["event"] in kinds
+    ]
+
+
+def test_events_of_some_kinds(tmp_path: Path, worked_file: Path) -> None:
+    """From files, a folder and stdin; --json, which they are anyway, changes nothing."""
+    wanted = selected(worked_file, "tool_call", "tool_result")
+    only = ("show", "--events", "--only")
+    assert len(wanted) > 1
+    assert shown(run(*only, "tool_call,tool_result", worked_file)) == wanted
+    assert shown(run(*only, "tool_result, tool_call,", "--json", worked_file)) == wanted
+    assert shown(run(*only, "tool_call,tool_result", stdin=worked_file.read_bytes())) == wanted
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        shutil.copy(worked_file, folder / name)
+    assert shown(run(*only, "tool_call,tool_result", folder)) == wanted * 2
+    assert shown(run(*only, "retry", worked_file)) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("--events", "--only", "tool_cal"), "found 'tool_cal'; did you mean tool_call?"),
+        (("--events", "--only", "text,ToolResult"), "found 'ToolResult'; did you mean tool_result"),
+        (("--events", "--only", "file-change"), "did you mean file_change?"),
+        (("--events", "--only", "0"), "found '0'; see: steno show --help"),
+        (("--events", "--only", ""), "found ''"),
+        (("--events", "--only", ","), "found ','"),
+        (("--only", "text"), "--only needs --events; see: steno show --help"),
+        (("--json", "--only", "text"), "--only needs --events"),
+        (("--timeline", "--json"), "--timeline: not allowed with --json"),
+    ],
+)
+def test_kinds_that_do_not_exist_are_refused(args: tuple[str, ...], error: str) -> None:
+    message = refused(run("show", *args, "x"))
+    assert error in message
+    if "found" in error:
+        assert f"--only: expected one of {', '.join(event.EVENT_KINDS)}; found" in message
+
+
 def test_events_come_while_the_agent_still_works() -> None:
     command = [sys.executable, "-m", "steno", "show", "--events"]
     with subprocess.Popen(
@@ -604,9 +652,7 @@ def test_text(worked_file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "view", ["--events", "--tools", "--files", "--timeline", "--text", "--summary"]
-)
+@pytest.mark.parametrize("view", ["--tools", "--files", "--timeline", "--text", "--summary"])
 def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
     assert refused(run("show", "--json", view, hello_file)) == (
         f"steno: {view}: not allowed with --json; see: steno show --help"

@@ -82,6 +82,7 @@ class TestBash:
         assert complete(bash, "steno", "run", "--model", "") == ["small", "medium", "large"]
         assert complete(bash, "steno", "watch", "--exit-from", "") == ["verdict"]
         assert complete(bash, "steno", "watch", "--on", "file") == ["file_change"]
+        assert complete(bash, "steno", "show", "--only", "tool") == ["tool_call", "tool_result"]
 
     def test_words_after_an_equals_sign(self, bash: Path) -> None:
         """bash makes three words of --agent=co."""

@@ -12,7 +12,7 @@ import pytest
 from steno.errors import StenoError
 from steno.process.process_tree import start_time_of
 from steno.runner.hooks import (
-    EVENT_KINDS,
+    HOOK_EVENTS,
     PLACEHOLDERS,
     EventFilter,
     check_placeholders,
@@ -75,7 +75,7 @@ def test_patterns() -> None:
 
 
 def test_every_event_of_the_vocabulary_can_be_meant() -> None:
-    assert {kind for kind in EVENT_KINDS if parse_event_filter(kind).kind != kind} == set()
+    assert {kind for kind in HOOK_EVENTS if parse_event_filter(kind).kind != kind} == set()
     assert {
         "started",
         "tool_call",
@@ -84,7 +84,7 @@ def test_every_event_of_the_vocabulary_can_be_meant() -> None:
         "rate_limit",
         "exited",
         "end",
-    } <= EVENT_KINDS.keys()
+    } <= set(HOOK_EVENTS)
 
 
 @pytest.mark.parametrize("text", ["", "toolcall", "result:", "usage:x", "tool_call:,"])
@@ -305,7 +305,7 @@ def test_logs_needs_follow(place: Place) -> None:
 
 def test_the_help_names_every_event_and_placeholder(place: Place) -> None:
     text = place.run(b"", "watch", "--help").stdout.decode()
-    assert [kind for kind in EVENT_KINDS if f"  {kind}" not in text] == []
+    assert [kind for kind in HOOK_EVENTS if f"  {kind}" not in text] == []
     assert [name for name in PLACEHOLDERS if f"{{{name}}}" not in text] == []
 
 

@@ -860,6 +860,9 @@ def test_a_record_is_the_stream(place: Place) -> None:
         line for line in done.stderr.splitlines() if line.startswith(b"success")
     )
     assert list((place.data / "live").iterdir()) == []
+    only = place.run(b"", "show", "--events", "--only", "tool_call,result", tape.stem[:12]).stdout
+    events = [json.loads(line)["event"] for line in only.splitlines()]
+    assert events == ["tool_call"] * len(report.tools) + ["result"]
     assert place.run(b"", "ledger", "import", str(tape)).returncode == 0
     with closing(open_ledger(str(place.data / "ledger.db"))) as store:
         assert store.query("SELECT count(*) FROM runs") == [(1,)]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ..agents import AGENTS, REPLAY_AGENT_NAME
 from ..config import MODEL_SIZES, SETTINGS_BY_NAME
-from ..runner.hooks import EVENT_KINDS
+from ..event import EVENT_KINDS
+from ..runner.hooks import HOOK_EVENTS
 from .commands import BUILT_IN_COMMANDS, COMMANDS, SUBCOMMANDS
 from .options import CommandParser
 from .terminal import print_text
@@ -154,6 +155,8 @@ def _choices(command: str, action: argparse.Action) -> tuple[str, ...]:
     if action.choices:
         return tuple(map(str, action.choices))
     if action.dest in ("on", "once"):
+        return HOOK_EVENTS
+    if (command, action.dest) == ("show", "only"):
         return tuple(EVENT_KINDS)
     if (command, action.dest) == ("run", "agent"):
         return (*AGENTS, REPLAY_AGENT_NAME)

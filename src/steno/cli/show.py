@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..agents import get_agent
 from ..errors import StenoError
+from ..event import EVENT_KINDS, Event
 from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
 from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser, option_name
@@ -29,7 +30,6 @@ from .terminal import detect_style, is_terminal, pager, print_error, print_lines
 
 VIEWS = {
     "summary": f"summary per source (default for up to {MAX_SUMMARIES} sources, else a table)",
-    "json": "report as JSON, one line per source",
     "events": "events as JSON, one per line, as they are read",
     "tools": "table of tool calls",
     "files": "table of changed files",
@@ -45,6 +45,7 @@ EXAMPLES = """examples:
   steno show --timeline run.jsonl.gz       one line per event
   steno show --transcript 3f9a21c0         the conversation, through the pager
   steno show --text run.jsonl              only the agent's answer
+  steno show --events --only tool_call,tool_result run.jsonl | jq .
   steno show 3f9a21c0                      a run or session in the ledger, by ID prefix
   steno show --exit-from verdict run/      exit with 0 only if the run succeeded
   steno show --otel=http://localhost:4318 3f9a21c0   send its trace to a collector
@@ -73,6 +74,7 @@ def run(args: list[str]) -> int:
     printer.use_heuristics = not options.no_advice
     printer.show_prices = options.prices
     printer.is_full = options.full
+    printer.event_kinds = options.only
     printer.keeps_reports = outputs.is_active
     if has_otel:
         from .otel import OtelOutput, parse_otel_option
@@ -109,9 +111,21 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="SOURCE",
         help="file, folder, - (stdin, the default), or run or session ID",
     )
-    group = parser.add_argument_group("view (default: --summary)").add_mutually_exclusive_group()
+    views = parser.add_argument_group("view (default: --summary)")
+    group = views.add_mutually_exclusive_group()
     for name, text in VIEWS.items():
         group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=text)
+    views.add_argument(
+        "--json",
+        action="store_true",
+        help="report as JSON, one line per source (events are JSON anyway)",
+    )
+    views.add_argument(
+        "--only",
+        metavar="KIND[,KIND]",
+        type=event_kinds_type,
+        help="with --events: only events of these kinds, such as tool_call,file_change",
+    )
     parser.add_argument(
         "--prices",
         action="store_true",
@@ -136,6 +150,23 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     add_otel_options(parser)
     parser.add_ledger()
     options = parser.parse_with_rest(args, "sources", are_paths=True)
+    _add_json_view(parser, options)
+    _check(parser, options)
+    return options
+
+
+def _add_json_view(parser: CommandParser, options: argparse.Namespace) -> None:
+    """Take --json for a view; with --events it changes nothing."""
+    if options.json and options.view not in (None, "events"):
+        parser.error(f"--{options.view}: not allowed with --json")
+    if options.json and options.view is None:
+        options.view = "json"
+
+
+def _check(parser: CommandParser, options: argparse.Namespace) -> None:
+    """Refuse options that do not fit the view."""
+    if options.only is not None and options.view != "events":
+        parser.error("--only needs --events")
     if options.prices and options.view not in (None, "summary"):
         parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
     if options.full and options.view != "transcript":
@@ -149,7 +180,20 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         parser.error("--otel cannot be used with --transcript")
     if not options.sources and is_terminal(sys.stdin):
         parser.error("nothing to read: give a file or folder, or pipe a recording to stdin")
-    return options
+
+
+def event_kinds_type(text: str) -> tuple[type[Event], ...]:
+    """An argparse type for the event kinds of --only."""
+    names = [name for name in map(str.strip, text.split(",")) if name]
+    for name in names or [text]:
+        if name not in EVENT_KINDS:
+            from ..config import closest_name
+
+            expected = f"expected one of {', '.join(EVENT_KINDS)}; found {name!r}"
+            match = closest_name(name.lower().replace("-", "_"), EVENT_KINDS)
+            hint = f"; did you mean {match}?" if match is not None else ""
+            raise argparse.ArgumentTypeError(expected + hint)
+    return tuple(EVENT_KINDS[name] for name in names)
 
 
 def resolve_sources(options: argparse.Namespace) -> tuple[list[SourceRef], bool]:

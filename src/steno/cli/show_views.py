@@ -13,7 +13,7 @@ from ..analysis.accumulator import Accumulator
 from ..analysis.redact_report import redact_report
 from ..analysis.usage import base_model_name, nano_to_usd
 from ..errors import StenoError
-from ..event import ModelUsage
+from ..event import Event, ModelUsage
 from ..pricing import price
 from ..recording.open import RecordingInput, open_path, open_recording
 from ..recording.parse import RunParser
@@ -161,6 +161,7 @@ class SourcePrinter:
         self.use_heuristics = True
         self.show_prices = False
         self.is_full = False
+        self.event_kinds: tuple[type[Event], ...] | None = None  # None: all
         name = view or ("summary" if source_count <= MAX_SUMMARIES else "runs")
         self._print_view: Callable[[RecordingInput], None] = getattr(self, f"_{name}")
         self.progress = Progress(
@@ -324,7 +325,10 @@ class SourcePrinter:
         recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         live = recording.name == STDIN_NAME or is_terminal(sys.stdout)
+        kinds = self.event_kinds
         for event in chain.from_iterable(recording.batches(parser)):
+            if kinds is not None and type(event) not in kinds:
+                continue
             print_json(encode(event))
             if live:
                 sys.stdout.buffer.flush()

@@ -15,8 +15,8 @@ import msgspec
 from ..errors import StenoError
 from ..event import Event
 from ..runner.hooks import (
-    EVENT_KINDS,
     FILTER_FIELDS,
+    HOOK_EVENTS,
     PLACEHOLDERS,
     BackgroundQueue,
     HookQueue,
@@ -34,7 +34,7 @@ def hook_help() -> str:
     """The part of a help text that lists events and placeholders."""
     events = [
         f"  {kind}{':' + ' or '.join(FILTER_FIELDS[kind]).upper() if kind in FILTER_FIELDS else ''}"
-        for kind in EVENT_KINDS
+        for kind in HOOK_EVENTS
     ]
     placeholders = [
         f"  {{{name}}}{' ' * (12 - len(name))}{text}" for name, text in PLACEHOLDERS.items()

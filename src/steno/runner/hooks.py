@@ -133,10 +133,7 @@ MAX_QUEUED_BYTES = 16 << 20  # of events whose commands are waiting; more are dr
 MAX_SHOWN_COMMAND_CHARS = 200  # of a failed command: a placeholder can be a whole answer
 KILL_DELAY_SECONDS = 2.0  # between SIGTERM and SIGKILL
 END_EVENT = "end"  # not an event of the agent: the run has ended and has a verdict
-EVENT_KINDS: dict[str, type[ev.Event] | None] = {
-    **{str(kind.__struct_config__.tag): kind for kind in ev.Event.__subclasses__()},
-    END_EVENT: None,
-}
+HOOK_EVENTS = (*ev.EVENT_KINDS, END_EVENT)
 # Fields compared with the patterns, by event. Other events take no filter.
 FILTER_FIELDS = {
     "started": ("model",),
@@ -225,10 +222,10 @@ class EventFilter(Struct, frozen=True):
 def parse_event_filter(text: str) -> EventFilter:
     """Parse EVENT[:PATTERN,...]; StenoError for an unknown event or one without filters."""
     kind, colon, rest = text.partition(":")
-    if kind not in EVENT_KINDS:
+    if kind not in HOOK_EVENTS:
         from difflib import get_close_matches
 
-        matches = get_close_matches(kind, EVENT_KINDS, 3, 0.5)
+        matches = get_close_matches(kind, HOOK_EVENTS, 3, 0.5)
         hint = f"did you mean {' or '.join(matches)}?" if matches else f"known: {_known_events()}"
         raise StenoError(f"unknown event {kind!r}; {hint}")
     patterns = tuple(filter(None, (part.strip() for part in rest.split(","))))
@@ -240,7 +237,7 @@ def parse_event_filter(text: str) -> EventFilter:
 
 
 def _known_events() -> str:
-    return ", ".join(EVENT_KINDS)
+    return ", ".join(HOOK_EVENTS)
 
 
 def check_placeholders(argv: Iterable[str]) -> None:
@@ -440,7 +437,7 @@ class HookRunner:
             if self._is_repeated_denial(event):
                 continue
             for hook in self._queue.hooks:
-                if type(event) is EVENT_KINDS[hook.event_filter.kind]:
+                if type(event) is ev.EVENT_KINDS.get(hook.event_filter.kind):
                     self._run_if_matching(hook, self._values.for_event(event), encode(event))
 
     def _is_repeated_denial(self, event: ev.Event) -> bool:
