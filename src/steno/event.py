@@ -155,18 +155,21 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
     total_duration_ms: int | None = None
     truncated: bool | None = None
     duration_ms: int | None = None
+    exit_code: int | None = None
 
 
 class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
     """A tool returned. `content` is what the model sees; `output` the structured result, if any.
 
-    `output` is a ToolResultDetails if its format is known, else undecoded JSON.
+    `output` is a ToolResultDetails if its format is known, else undecoded JSON. `duration_ms` is
+    the agent's own figure, for agents whose lines don't have the times of call and result.
     """
 
     id: str = ""
     is_error: bool = False
     content: Raw = NO_JSON
     output: ToolResultDetails | Raw | None = None
+    duration_ms: int | None = None
 
 
 class Usage(Event, tag="usage", frozen=True, gc=False):
@@ -294,9 +297,10 @@ SUPERSEDED_NOTE = "superseded"  # first word of a note: the result of the run do
 class Notice(Event, tag="notice", frozen=True, gc=False):
     """A known kind that changes no figure: a status, a title, a fallback to another model.
 
-    Exceptions: `request` is a request whose usage the agent does not report; `cut`, without a line,
-    says that part of the recording could not be read; `line_cut` that a line was too long; a `note`
-    is a decision of steno, such as SUPERSEDED_NOTE.
+    Exceptions: `request` is a request whose usage the agent does not report; `totals` says that the
+    requests do not make up the agent's own total, or without text that they do again; `cut`,
+    without a line, that part of the recording could not be read; `line_cut` that a line was too
+    long; a `note` is a decision of steno, such as SUPERSEDED_NOTE.
     """
 
     kind: str = ""

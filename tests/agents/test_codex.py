@@ -76,6 +76,8 @@ def report(*lines_: Json) -> steno.Report:
 def own_part(case: Path) -> dict[str, int] | None:
     """The usage of a run: the records of the rollout's turn with the thread total of the stream."""
     stdout = lines(case / "stdout")
+    if any("msg" in line for line in stdout):
+        return sum_of_counts(stdout)
     end = next((line["usage"] for line in stdout if line["type"] == "turn.completed"), None)
     thread = next((line["thread_id"] for line in stdout if line["type"] == "thread.started"), None)
     rollout = [
@@ -98,6 +100,13 @@ def own_part(case: Path) -> dict[str, int] | None:
     )
 
 
+def sum_of_counts(stdout: list[Json]) -> dict[str, int]:
+    """The usage in a stream up to 0.42, which has that of each request."""
+    counts = [line["msg"] for line in stdout if line.get("msg", {}).get("type") == "token_count"]
+    parts = [part["info"]["last_token_usage"] if "info" in part else part for part in counts]
+    return {key: sum(part.get(key, 0) for part in parts) for key in COUNTERS}
+
+
 def counted_part(rollout: list[Json], end: dict[str, int]) -> dict[str, int]:
     """The same without records: the thread's total at the end less that before the last prompt."""
     total = before = dict.fromkeys(COUNTERS, 0)
@@ -105,6 +114,8 @@ def counted_part(rollout: list[Json], end: dict[str, int]) -> dict[str, int]:
         payload = line["payload"]
         if payload.get("type") == "user_message":
             before = total
+        if payload.get("type") == "token_count" and payload["info"] is None:
+            total = before = dict.fromkeys(COUNTERS, 0)  # up to 0.58 a process counts from zero
         if payload.get("type") == "token_count" and payload["info"] is not None:
             total = {**dict.fromkeys(COUNTERS, 0), **payload["info"]["total_token_usage"]}
             if all(total[key] == value for key, value in end.items()):

@@ -174,6 +174,7 @@ PROMPT = line("user.message", 5, content="do", interactionId="i2")
 ANSWER = line("assistant.message", 6, content="Done.")
 START = line("session.start", 0, sessionId=SESSION, copilotVersion="1.0.60")
 RESUME = line("session.resume", 4)
+UNKNOWN = (None, None, False)  # tokens, requests, and no bound
 
 
 @pytest.mark.parametrize(
@@ -186,9 +187,9 @@ RESUME = line("session.resume", 4)
         ([START, shutdown(3, 1), RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
         ([START, RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
         ([START, RESUME, PROMPT, ANSWER, shutdown(9, 3)], 330, None, True),
-        ([START, RESUME, PROMPT, ANSWER], None, 0, False),
-        ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, RESUME, shutdown(9, 3)], None, 0, False),
-        ([START, ANSWER, shutdown(3, 2)], None, 0, False),
+        ([START, RESUME, PROMPT, ANSWER], *UNKNOWN),
+        ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, RESUME, shutdown(9, 3)], *UNKNOWN),
+        ([START, ANSWER, shutdown(3, 2)], *UNKNOWN),
     ],
 )
 def test_the_part_of_a_run(

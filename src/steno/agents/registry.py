@@ -18,6 +18,17 @@ from .plugins import load_plugins
 
 JsonObject = dict[str, Any]
 _CODEX_TYPE_PREFIXES = ("thread.", "turn.", "item.")
+_CODEX_ROLLOUT_TYPES = frozenset(
+    {
+        "session_meta",
+        "turn_context",
+        "response_item",
+        "event_msg",
+        "compacted",
+        "token_usage_record",
+        "world_state",
+    }
+)
 _OPENCODE_TYPES = frozenset({"step_start", "text", "reasoning", "tool_use", "step_finish", "error"})
 _GEMINI_TYPES = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
 
@@ -28,10 +39,26 @@ def _type_of(line: JsonObject) -> str | None:
 
 
 def is_codex(line: JsonObject) -> bool:
-    """A line of `codex exec --json`, or of a rollout: {timestamp, type, payload}."""
+    """A line of `codex exec --json`, or of a rollout: see `codex.wire` for their forms."""
     kind = _type_of(line)
-    return kind is not None and (
-        kind.startswith(_CODEX_TYPE_PREFIXES) or ("payload" in line and "timestamp" in line)
+    if kind is None:
+        return _is_older_codex(line)
+    return kind.startswith(_CODEX_TYPE_PREFIXES) or (
+        kind in _CODEX_ROLLOUT_TYPES and "timestamp" in line
+    )
+
+
+def _is_older_codex(line: JsonObject) -> bool:
+    """A line without a type: the first two of a stream up to 0.42, and those of older rollouts."""
+    message = line.get("msg")
+    if isinstance(message, dict):
+        return line.keys() == {"id", "msg"} and "type" in message
+    if isinstance(line.get("items"), list) and isinstance(line.get("session"), dict):
+        return "instructions" in line["session"]
+    return (
+        line.keys() >= {"workdir", "provider", "sandbox"}
+        or line.keys() >= {"id", "timestamp", "instructions"}
+        or line.get("record_type") == "state"
     )
 
 

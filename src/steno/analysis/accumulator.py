@@ -90,6 +90,7 @@ class Accumulator:
         "stop_reason",
         "subagents",
         "texts",
+        "totals_difference",
         "unknown",
         "unmeasured_requests",
     )
@@ -138,6 +139,7 @@ class Accumulator:
         self.facts = Facts()
         self.orphan_results = 0  # tool results without a call
         self.leftover_processes: list[str] = []  # processes that outlived the agent
+        self.totals_difference = ""  # between the requests and the agent's own total
         self.read_problems: list[str] = []  # why part of the recording could not be read
         self.cut_lines = 0  # lines too long to be read
         self.unknown = 0
@@ -323,7 +325,10 @@ class Accumulator:
     def _on_tool_result(self, event: ev.ToolResult) -> None:
         result = self.tool_error if event.is_error else self.tool_result
         head = (event.line, event.session, event.parent, event.at)
+        is_open = event.id in self.open_calls or event.id in self.abandoned_calls
         result(*head, event.id, event.content, event.output)
+        if is_open and event.duration_ms:  # 0 is rounded: the times of the lines say more
+            self.calls[event.id].duration_ms = event.duration_ms
 
     # -- what the agent reports about the run -----------------------------------------------------
 
@@ -427,6 +432,8 @@ class Accumulator:
             self.leftover_processes.append(event.text)
         elif event.kind == "note":
             self.facts.last_note = event.text or ""
+        elif event.kind == "totals":
+            self.totals_difference = event.text or ""
         elif event.kind == "cut" and not event.line:
             self.read_problems.append(event.text or "")
         self.unmeasured_requests += event.kind == "request"

@@ -180,6 +180,8 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(_task_warning(failed, "failed after the result"))
     if run.facts.stop is not None and run.facts.stop.why == "after_result":
         warnings.append("the agent kept running after its result; steno stopped it")
+    if run.totals_difference:
+        warnings.append(run.totals_difference)
     level = context_level(report.context.fraction)
     if level is not None and report.context.fraction is not None:
         warnings.append(f"context: {report.context.fraction:.0%} of the window used ({level})")

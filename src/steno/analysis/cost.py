@@ -115,8 +115,11 @@ def _only_model(run: Accumulator) -> str | None:
 
 
 def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
-    """The number of requests; unknown if a result shows their sum only."""
+    """The number of requests; unknown if a result shows their sum only, or nothing shows any."""
     listed = len(run.requests) or sum(result.requests or 0 for result in run.results)
+    has_answers = bool(run.calls) or any(not result.is_error for result in run.results)
+    if not (listed or run.unmeasured_requests) and tokens.total is None and has_answers:
+        return None
     if listed or run.unmeasured_requests or not tokens.total:
         return listed or run.unmeasured_requests
     usages = [result.usage for result in run.results if result.usage is not None]

@@ -124,11 +124,16 @@ def _call(tool: ToolUse) -> Values:
 
 
 def _result(tool: ToolUse, refs: set[str]) -> Values:
+    extra = {
+        "status": tool.status,
+        "exit_code": tool.exit_code,
+        "duration_ms": tool.duration_ms,
+    }
     values = {
         "source_call_id": tool.id,
         "content": tool.output or tool.reason or "",
         "subagent_trajectory_ref": [{"trajectory_id": tool.id}] if tool.id in refs else None,
-        "extra": _known({"status": tool.status, "duration_ms": tool.duration_ms}),
+        "extra": _known(extra),
     }
     return _known(values)
 

@@ -57,6 +57,8 @@ def step_facts(step: Step, started_ms: int | None) -> list[str]:
     if step.tool is not None:
         if step.tool.status != "ok":
             facts.append(STATUS_LABELS.get(step.tool.status, str(step.tool.status)))
+        if step.tool.exit_code:
+            facts.append(f"exit code {step.tool.exit_code}")
         if step.tool.background:
             facts.append("background")
         if step.tool.duration_ms is not None:

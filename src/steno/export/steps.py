@@ -47,8 +47,9 @@ class StepFile(Struct, frozen=True):
 class ToolUse(Struct, frozen=True):
     """A tool call with its result.
 
-    `status`: ok, failed, denied, or None without a result. `patch` is what the call changed in a
-    file, if the agent reports the content. `reason` and `allow_rule` are those of a denied call.
+    `status`: ok, failed, denied, or None without a result. `exit_code` is that of a command, if the
+    agent reports it. `patch` is what the call changed in a file, if the agent reports the content.
+    `reason` and `allow_rule` are those of a denied call.
     """
 
     id: str
@@ -58,6 +59,7 @@ class ToolUse(Struct, frozen=True):
     summary: str = ""
     output: str = ""
     status: str | None = None
+    exit_code: int | None = None
     duration_ms: int | None = None
     background: bool = False
     patch: str = ""
@@ -259,7 +261,8 @@ class StepBuilder:
             _tool_use(call),
             output=_output_text(event, details),
             status="failed" if event.is_error else "ok",
-            duration_ms=_duration_ms(call.at, event.at),
+            exit_code=None if details is None else details.exit_code,
+            duration_ms=event.duration_ms or _duration_ms(call.at, event.at),
             patch="" if event.is_error else call_patch(call, details),
         )
         self.steps.put(index, stored)

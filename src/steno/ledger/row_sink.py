@@ -391,7 +391,10 @@ class LedgerRowSink(Struct, eq=False):
     def _on_tool_result(self, event: ev.ToolResult) -> None:
         result = self.tool_error if event.is_error else self.tool_result
         head = (event.line, event.session, event.parent, event.at)
+        call = self._open_calls.get(event.id)
         result(*head, event.id, event.content, event.output)
+        if call is not None and event.duration_ms:  # 0 is rounded
+            call.duration_ms = event.duration_ms
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         call = self._calls_by_id.get(event.call or "")

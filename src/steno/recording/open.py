@@ -371,9 +371,23 @@ class RecordingInput:
         """The lines of the session's transcripts, from the recording's folder or the agent's."""
         if parser.agent.transcripts.pattern is None or parser.header is not None:
             return iter(())  # a recording file already contains them
-        if self.folder is not None and (sessions := self.folder / "sessions").is_dir():
-            return read_transcripts(parser.transcript_pattern("*"), [str(sessions)])
+        if self.folder is not None:
+            lines = self._folder_transcripts(self.folder, parser)
+            if lines is not None:
+                return lines
         return local_transcript_lines(parser) if self.use_local_transcripts else iter(())
+
+    def _folder_transcripts(self, folder: Path, parser: RunParser) -> Iterator[bytes] | None:
+        """The session's transcripts in the recording's folder; None without any.
+
+        All of `sessions`, which is what steno keeps, else those named like the session, anywhere.
+        """
+        if (folder / "sessions").is_dir():
+            return read_transcripts(parser.transcript_pattern("*"), [str(folder / "sessions")])
+        pattern = parser.transcript_pattern()
+        if pattern is None or next(folder.glob(f"*/{pattern}"), None) is None:
+            return None
+        return read_transcripts(f"*/{pattern}", [str(folder)])
 
 
 def local_transcript_lines(parser: RunParser) -> Iterator[bytes]:

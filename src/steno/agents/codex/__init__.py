@@ -3,15 +3,17 @@
 Tokens. `input_tokens` includes `cached_input_tokens` and `cache_write_input_tokens`;
 `output_tokens` includes `reasoning_output_tokens`. Disjoint counters: input - cached - written,
 written, cached, output. `turn.completed.usage` is the sum over all requests of the *thread*: for a
-new thread that is the run, for a resumed or forked one it includes earlier runs. A run's own part
-is the sum of its `token_usage_record`s in the rollout (`last_token_usage` in older versions);
-without the rollout the thread's sum is an upper bound, and a warning says so. The context is the
-input of the last request; the window is `model_context_window`. The stream names no model; neither
-reports a cost.
+new thread that is the run, for a resumed or forked one it includes earlier runs (not up to 0.58). A
+run's own part is the sum of its requests in the rollout, see `totals`; without the rollout the
+stream's sum is an upper bound, and a warning says so. The context is the input of the last request;
+the window is `model_context_window`. The stream names no model; neither reports a cost.
 
 End of a turn. Only turn.completed and turn.failed end a turn; `error` lines and items do not. A
 turn without an end was interrupted. Calls that were never executed (unknown tools, patches denied
 by the sandbox) are in the rollout and on stderr, but not in the stream.
+
+Versions up to 0.42 have another stream, see `older_stream`; the forms of rollouts since 2025-06 are
+in `wire` and `outputs`.
 """
 
 from ...report import HintTemplates

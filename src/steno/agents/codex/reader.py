@@ -1,35 +1,26 @@
 """The stream of `codex exec --json`, completed from the rollout of the same thread. Pure.
 
 The stream lacks the model, the window, the usage per request, durations, calls that were never
-executed, and interruptions. The rollout of a thread contains all of its runs: the turn of this run
-is the last one with the same token total, the same error, or no end either. Without such a turn
-the rollout is ignored. Older versions (seen in 0.80) do not mark where a turn starts and ends: it
-starts with its prompt, and without a token total its texts identify it.
+executed, and interruptions: see `enrich`.
 """
 
-import re
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw
 from msgspec.json import encode
-from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import decode_first_object, decode_lenient, decode_raw, decoder, text_of
+from ...codec.decode import decode_lenient, decode_raw, decoder, text_of
 from ...event import EventHead
 from . import tables
-from .transcripts import (
-    CodexReaderState,
-    RolloutReader,
-    failed_result,
-    file_change_events,
-    file_changes,
-    model_usage,
-    retry_events,
-)
-from .wire import CodexLine, Item, Payload, TokenUsage
+from .enrich import CodexStreamSummary, enrich
+from .events import failed_result, file_change_events, model_usage, retry_events
+from .older_stream import OlderStreamReader, is_older_line
+from .rollout import ROLLOUT_LINE_TYPES, CodexReaderState, RolloutReader
+from .wire import CodexLine, Item
 
+_STREAM_TYPE_PREFIXES = ("thread.", "turn.", "item.")
 _decode_line = decoder(CodexLine).decode
 _TOOL_ITEM_TYPES = (
     "command_execution",
@@ -39,68 +30,6 @@ _TOOL_ITEM_TYPES = (
     "todo_list",
     "collab_tool_call",
 )
-# The totals of a thread that every version prints: they grow with each turn.
-_IDENTIFYING_COUNTERS = ("input_tokens", "cached_input_tokens", "output_tokens")
-TURN_START_TYPES = ("task_started", "turn_started")
-MILLISECOND = timedelta(milliseconds=1)
-_STREAM_ITEM_TYPES = {"CommandExecution": "command_execution", "FileChange": "file_change"}
-_PATCHED_FILE_PATTERN = r"(?m)^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$"
-_ENRICHING_EVENTS = (
-    ev.Usage,
-    ev.Compaction,
-    ev.RateLimit,
-    ev.PermissionDenied,
-    ev.ToolCall,
-    ev.ToolResult,
-    ev.Result,
-)
-
-
-class StreamCall(Struct, frozen=True):
-    """A call in the stream: a command, the files of a patch, or the name of another tool."""
-
-    id: str
-    item_type: str
-    name: str
-    command: str
-    paths: tuple[str, ...]
-
-
-class StderrCall(Struct, frozen=True):
-    """A call that only stderr mentions."""
-
-    id: str
-    error: str
-
-
-class CodexStreamSummary(Struct):
-    """What identifies the turn of the stream in a rollout; calls are in their order."""
-
-    result: ev.Result | None = None
-    total_usage: TokenUsage | None = None
-    texts: list[str] = field(default_factory=list)
-    calls: list[StreamCall] = field(default_factory=list)
-    finished_calls: set[str] = field(default_factory=set)
-    stderr_calls: list[StderrCall] = field(default_factory=list)
-
-    def add_stderr_call(self, error: str) -> str:
-        """Return an id for a call that only stderr mentions."""
-        id_ = f"stderr {len(self.stderr_calls) + 1}"
-        self.stderr_calls.append(StderrCall(id_, error))
-        self.finished_calls.add(id_)
-        return id_
-
-    def add_call(self, item: Item, name: str) -> None:
-        changes = [] if item.type != "file_change" else file_changes(item.changes)
-        self.calls.append(
-            StreamCall(
-                id=item.id,
-                item_type=item.type,
-                name=name,
-                command=text_of(item.command) if item.type == "command_execution" else "",
-                paths=tuple(path for path, _ in changes),
-            )
-        )
 
 
 class CodexReader:
@@ -109,6 +38,7 @@ class CodexReader:
     def __init__(self) -> None:
         self.session: str | None = None
         self._rollout: RolloutReader | None = None  # set if the lines are those of a rollout
+        self._older: OlderStreamReader | None = None  # set for the stream of an older version
         self._summary = CodexStreamSummary()
         self._open_items: set[str] = set()  # calls without a result
         self._texts: list[str] = []  # of the current request
@@ -152,9 +82,11 @@ class CodexReader:
     def _events(
         self, line: CodexLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
-        if line.payload is not None or (self._rollout is not None and line.timestamp is not None):
-            if self._rollout is None:
-                self._rollout = RolloutReader()
+        if is_older_line(line):
+            self._older = self._older or OlderStreamReader()
+            return self._older.events(line, data, number, at)
+        if _is_of_rollout(line, self._rollout is not None):
+            self._rollout = self._rollout or RolloutReader()
             return self._rollout.events(line, data, number)
         head = (number, self.session, None, line.timestamp or at)
         kind = line.type
@@ -234,6 +166,16 @@ class CodexReader:
         return [ev.Text(*head, item.id, text)]
 
 
+def _is_of_rollout(line: CodexLine, was_rollout: bool) -> bool:
+    """Whether a line belongs to a rollout: see `wire` for its forms."""
+    if line.payload is not None or line.items is not None or line.record_type is not None:
+        return True
+    if was_rollout:
+        return not line.type.startswith(_STREAM_TYPE_PREFIXES)
+    is_first = not line.type and line.id is not None
+    return line.timestamp is not None and (is_first or line.type in ROLLOUT_LINE_TYPES)
+
+
 def _tool_call(item: Item, head: EventHead) -> ev.ToolCall:
     if item.type == "command_execution":
         input_ = _to_raw_json(command=text_of(item.command))
@@ -269,235 +211,3 @@ def _tool_result(item: Item, head: EventHead) -> list[ev.Event]:
 
 def _to_raw_json(**fields: str | None) -> Raw:
     return Raw(encode(fields))
-
-
-# -- enriching the stream from the rollout -----------------------------------------------------
-
-
-class Turn(Struct):
-    """One turn of a rollout, and what identifies it."""
-
-    events: list[ev.Event] = field(default_factory=list)
-    total_usage: TokenUsage | None = None
-    result: ev.Result | None = None
-    texts: list[str] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)  # of executed calls
-    is_marked: bool = False  # the rollout has a line for the start of the turn
-    is_aborted: bool = False
-    started: ev.Started | None = None
-    started_at: datetime | None = None
-    last_at: datetime | None = None
-
-
-def enrich(
-    session: str | None, summary: CodexStreamSummary, lines: Iterable[bytes]
-) -> list[ev.Event]:
-    """Return the events of the stream's run that only its rollout has."""
-    match = None
-    for turn in _turns(session, lines):
-        if _matches_stream(turn, summary):
-            match = turn
-    return [] if match is None else _merge(match, summary)
-
-
-def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
-    """The turns of a thread. Lines before the thread's first line belong to another thread."""
-    rollout = RolloutReader()
-    turn = Turn()
-    has_begun = False
-    for data in lines:
-        line = decode_first_object(data, CodexLine)
-        if line is None or line.payload is None:
-            continue
-        is_first = line.type == "session_meta" and line.payload.id == session
-        if rollout.session is None and not is_first:
-            continue
-        if line.type == "event_msg" and _starts_turn(line.payload, turn):
-            if has_begun:
-                yield turn
-                turn = Turn()
-            has_begun = True
-            turn.is_marked = line.payload.type in TURN_START_TYPES
-            turn.started_at = line.timestamp
-        if line.type == "event_msg":  # other lines of the next turn may precede its start
-            turn.last_at = line.timestamp or turn.last_at
-        events = rollout.events(line, data, 0)
-        _add_to_turn(turn, line.payload, events)
-        if any(isinstance(event, ev.Started) for event in events) or line.type == "turn_context":
-            turn.started = rollout.started_event(turn.started_at)
-    if rollout.session is not None:
-        yield turn
-
-
-def _starts_turn(payload: Payload, current: Turn) -> bool:
-    """Whether an event starts a turn: a line that says so, or a prompt that is in no such turn."""
-    if payload.type in TURN_START_TYPES:
-        return True
-    is_open = current.is_marked and current.result is None
-    return payload.type == "user_message" and not is_open
-
-
-def _add_to_turn(turn: Turn, payload: Payload, events: list[ev.Event]) -> None:
-    if payload.info is not None and payload.info.total_token_usage is not None:
-        turn.total_usage = payload.info.total_token_usage
-    if payload.item is not None and payload.item.type in _STREAM_ITEM_TYPES:
-        turn.items.append(payload.item)
-    turn.is_aborted = turn.is_aborted or payload.type == "turn_aborted"
-    for event in events:
-        if isinstance(event, ev.Result):
-            turn.result = event
-        if isinstance(event, ev.Text):
-            turn.texts.append(event.text)
-        if isinstance(event, _ENRICHING_EVENTS):
-            turn.events.append(event)
-
-
-def _matches_stream(turn: Turn, summary: CodexStreamSummary) -> bool:
-    if summary.total_usage is not None:
-        return turn.total_usage is not None and all(
-            getattr(turn.total_usage, counter) == getattr(summary.total_usage, counter)
-            for counter in _IDENTIFYING_COUNTERS
-        )
-    if not turn.is_marked:
-        return turn.texts == summary.texts and (turn.result is None or turn.is_aborted)
-    if summary.result is None or turn.result is None:
-        return summary.result is None and (turn.result is None or turn.is_aborted)
-    if turn.result.errors == summary.result.errors:
-        return True
-    # Versions such as 0.115 end a failed turn without its error, and without an answer.
-    is_unexplained = not turn.result.is_error and turn.result.text is None
-    return is_unexplained and turn.texts == summary.texts
-
-
-def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
-    """The turn's events with the stream's call ids, without those that the stream has."""
-    ids = _call_ids(turn, summary)
-    events: list[ev.Event] = [] if turn.started is None else [turn.started]
-    for index, event in enumerate(turn.events):
-        if isinstance(event, ev.ToolCall):
-            if event.id not in ids:
-                events.append(event)
-        elif isinstance(event, ev.ToolResult):
-            id_ = ids.get(event.id)
-            if id_ not in summary.finished_calls:
-                events.append(event if id_ is None else replace(event, id=id_))
-        elif isinstance(event, ev.PermissionDenied):
-            settled = _succeeded_later(turn.events[index + 1 :], event)
-            call = ids.get(event.call or "", event.call)
-            events.append(replace(event, call=call, settled=settled))
-        elif isinstance(event, ev.Result):
-            events.append(_amended_result(event, turn, summary))
-        else:
-            events.append(event)
-    return [*events, *_missing_result(turn, summary)]
-
-
-def _call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
-    """The stream's ids by the rollout's, for calls that are in both: their order is the same."""
-    calls = list(summary.calls)
-    ids: dict[str, str] = {}
-    for item in turn.items:
-        item_type = _STREAM_ITEM_TYPES[item.type]
-        match = next((call for call in calls if call.item_type == item_type), None)
-        if match is not None:
-            ids[item.id] = match.id
-            calls.remove(match)
-    for event in turn.events:
-        if not isinstance(event, ev.ToolCall) or event.id in ids:
-            continue
-        match = next((call for call in calls if _is_same_call(event, call)), None)
-        # With items, an executed command was matched above: only one that was cut off is left.
-        was_executed = match is not None and match.id in summary.finished_calls
-        if match is not None and not (turn.items and match.command and was_executed):
-            ids[event.id] = match.id
-            calls.remove(match)
-    return {**ids, **_stderr_call_ids(turn, summary)}
-
-
-def _is_same_call(event: ev.ToolCall, call: StreamCall) -> bool:
-    """Whether a call of the rollout is one of the stream: by its files, command or tool."""
-    text = _command_in(event.input)
-    paths = re.findall(_PATCHED_FILE_PATTERN, text)
-    if call.item_type == "file_change":
-        return bool(call.paths) and all(path.endswith(tuple(paths)) for path in call.paths)
-    if call.item_type == "command_execution":
-        return text != "" and not paths and _unquoted(text) in _unquoted(call.command)
-    return event.name == call.name
-
-
-def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
-    """The ids that calls on stderr were given, by the rollout's ids; their messages are equal."""
-    calls = list(summary.stderr_calls)
-    ids = {}
-    for event in turn.events:
-        if isinstance(event, ev.ToolResult) and event.is_error:
-            error = text_of(event.content)
-            match = next((call for call in calls if call.error == error), None)
-            if match is not None:
-                calls.remove(match)
-                ids[event.id] = match.id
-    return ids
-
-
-def _command_in(input_: Raw) -> str:
-    """The command or the patch of a call; empty without one."""
-    fields = decode_raw(input_)
-    if not isinstance(fields, dict):
-        return fields if isinstance(fields, str) else ""
-    command = fields.get("cmd") or fields.get("command") or fields.get("input")
-    if isinstance(command, list) and command:  # the arguments, with the script as the last one
-        command = command[-1]
-    return command if isinstance(command, str) else ""
-
-
-def _unquoted(command: str) -> str:
-    """A command without quoting: the stream wraps it in another shell's quotes."""
-    return re.sub(r"[\"'\\]", "", command)
-
-
-def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> bool:
-    """Whether a later call of the same tool succeeded."""
-    calls = {
-        event.id for event in events if isinstance(event, ev.ToolCall) and event.name == denied.tool
-    }
-    return any(
-        isinstance(event, ev.ToolResult) and event.id in calls and not event.is_error
-        for event in events
-    )
-
-
-def _amended_result(result: ev.Result, turn: Turn, summary: CodexStreamSummary) -> ev.Result:
-    """The rollout's result in place of the stream's."""
-    if result.duration_ms is None:
-        result = replace(result, duration_ms=_duration_ms(turn))
-    streamed = summary.result
-    if streamed is None:
-        return result
-    if streamed.is_error and not result.is_error:
-        return replace(streamed, at=result.at, duration_ms=result.duration_ms, amends=True)
-    return replace(result, line=streamed.line, text=streamed.text or result.text, amends=True)
-
-
-def _duration_ms(turn: Turn) -> int | None:
-    """The time between the first and the last line of a turn; versions up to 0.115 print none."""
-    if turn.started_at is None or turn.last_at is None:
-        return None
-    return max(0, (turn.last_at - turn.started_at) // MILLISECOND)
-
-
-def _missing_result(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
-    """The stream's result without the thread's totals, if the rollout has the requests only."""
-    streamed = summary.result
-    has_requests = any(isinstance(event, ev.Usage) for event in turn.events)
-    if turn.result is not None or streamed is None or not has_requests:
-        return []
-    return [
-        replace(
-            streamed,
-            at=turn.last_at,
-            usage=None,
-            over_session=False,
-            duration_ms=_duration_ms(turn),
-            amends=True,
-        )
-    ]

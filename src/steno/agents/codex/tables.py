@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...codec.decode import decode_raw
 
@@ -32,13 +32,19 @@ USER_INPUT_TOOLS = ("request_user_input",)
 CHANGE_KINDS = {"add": "created", "delete": "deleted", "A": "created", "D": "deleted"}
 
 # Rollout lines that carry nothing, or repeat other lines.
-IGNORED_LINE_TYPES = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot"})
+IGNORED_LINE_TYPES = frozenset(
+    {
+        "world_state",
+        "inter_agent_communication",
+        "inter_agent_communication_metadata",
+        "ghost_snapshot",
+    }
+)
 IGNORED_EVENT_TYPES = frozenset(
     {
         "thread_settings_applied",
         "session_configured",
         "exec_command_begin",
-        "exec_command_end",
         "exec_command_output_delta",
         "patch_apply_begin",
         "patch_apply_end",
@@ -59,12 +65,11 @@ IGNORED_EVENT_TYPES = frozenset(
 )
 IGNORED_ITEM_TYPES = frozenset(
     {
-        "message",
-        "reasoning",
         "ghost_snapshot",
         "compaction",
         "compaction_summary",
         "compaction_trigger",
+        "context_compaction",
         "other",
     }
 )
@@ -125,26 +130,53 @@ def _http_status_in(details: object) -> int | None:
     return status if isinstance(status, int) and 100 <= status < 600 else None
 
 
-def parse_reconnect(text: str) -> tuple[int | None, int | None, str] | None:
-    """Attempt, limit and reason in "Reconnecting... 1/5 (reason)"; None for other texts."""
-    match = re.match(r"(?s)Reconnecting\.\.\.(?: (\d{1,9})/(\d{1,9}))?\s*(.*)", text)
+_RECONNECT_PATTERN = re.compile(
+    r"Reconnecting\.\.\.(?: (?P<attempt>\d{1,9})/(?P<limit>\d{1,9}))?\s*\(?(?P<reason>.*?)\)?", re.S
+)
+# Up to 0.42.
+_RETRY_PATTERN = re.compile(
+    r"(?:stream error: )?(?P<reason>.*); retrying (?P<attempt>\d{1,9})/(?P<limit>\d{1,9})"
+    r" in (?P<delay>\d{1,9}(?:\.\d+)?)(?P<unit>ms|s)\W*",
+    re.S,
+)
+
+
+class Reconnect(Struct, frozen=True):
+    """What an error text says about another attempt."""
+
+    attempt: int | None
+    limit: int | None
+    reason: str
+    delay_ms: int | None = None
+
+
+def parse_reconnect(text: str) -> Reconnect | None:
+    """Parse "Reconnecting... 1/5 (reason)" or "reason; retrying 1/5 in 211ms"; None for others."""
+    match = _RECONNECT_PATTERN.fullmatch(text) or _RETRY_PATTERN.fullmatch(text)
     if match is None:
         return None
-    attempt, limit, reason = match.groups()
-    reason = reason.removeprefix("(").removesuffix(")")
-    return (int(attempt) if attempt else None), (int(limit) if limit else None), reason
+    groups = match.groupdict()
+    delay = groups.get("delay")
+    return Reconnect(
+        attempt=int(groups["attempt"]) if groups["attempt"] else None,
+        limit=int(groups["limit"]) if groups["limit"] else None,
+        reason=groups["reason"],
+        delay_ms=round(float(delay) * (1 if groups["unit"] == "ms" else 1000)) if delay else None,
+    )
 
 
 # Denied before it ran: by the approval policy "never", or by a sandbox without write access.
-_REJECTED_PATTERN = r"rejected|approval policy is never|blocked by (?:read-only sandbox|policy)"
+# Up to 0.44 a command that the sandbox stopped has the output "failed in sandbox NAME with ...".
+_REJECTED_PATTERN = (
+    r"rejected|approval policy is never|blocked by (?:read-only sandbox|policy)|^failed in sandbox "
+)
 _SANDBOX_ERROR_PATTERN = (
     r"operation not permitted|permission denied|read-only file system|seccomp|landlock"
     r"|failed to write file"
 )
 # Success, wrong use, not executable, not found: never caused by a sandbox.
 _NON_SANDBOX_EXIT_CODES = (0, 2, 126, 127)
-_EXIT_CODE_PATTERN = r"(?:Process exited with code|Exit code:) (-?\d+)"
-_OUTPUT_HEAD_CHARS = 400  # the part of an output that holds the exit status
+_OUTPUT_HEAD_CHARS = 400  # the part of an output that says why a call was denied
 
 
 def is_refused(text: str, code: int | None, sandbox: str | None) -> bool:
@@ -159,52 +191,8 @@ def is_refused(text: str, code: int | None, sandbox: str | None) -> bool:
     return re.search(_SANDBOX_ERROR_PATTERN, text, re.I) is not None
 
 
-def parse_exit_code(output: str) -> int | None:
-    """The exit code in the output of a command; None if it has none."""
-    match = re.search(_EXIT_CODE_PATTERN, output[:_OUTPUT_HEAD_CHARS])
-    if match is None and output.startswith("{"):
-        match = re.search(r'"exit_code":\s*(-?\d+)', output[-_OUTPUT_HEAD_CHARS:])
-    return int(match[1]) if match is not None else None
-
-
-_PATCHED_FILES_HEADING = "Success. Updated the following files:\n"
-
-
-def parse_patched_files(output: str) -> list[tuple[str, str]]:
-    """The files in the output of an applied patch, each with its change; empty for other output."""
-    if output.startswith("{"):
-        value = decode_raw(Raw(output.encode("utf-8", "surrogatepass")))
-        inner = value.get("output") if isinstance(value, dict) else None
-        output = inner if isinstance(inner, str) else ""
-    head, _, listing = output.partition(_PATCHED_FILES_HEADING)
-    if len(head) > _OUTPUT_HEAD_CHARS:
-        return []  # printed by a command
-    lines = re.findall(r"(?m)^([AMD]) (.+)$", listing)
-    return [(path, change_kind(letter)) for letter, path in lines]
-
-
 def change_kind(kind: str) -> str:
     return CHANGE_KINDS.get(kind, "modified")
-
-
-_FAILED_PATTERN = (
-    r"^(?:unsupported (?:custom tool )?call|failed to |err: |error: |tool call error)"
-    r"|rejected|approval policy is never|aborted by user"
-)
-STILL_RUNNING_TEXT = "Process running with session ID"
-
-
-def is_failed(name: str, output: str, code: int | None) -> bool:
-    """Whether a call failed. Only commands and patches have an exit code."""
-    if code is not None:
-        return code != 0
-    if re.search(_FAILED_PATTERN, output[:_OUTPUT_HEAD_CHARS], re.I):
-        return True
-    return (
-        name == "exec_command"
-        and not output.startswith(("Chunk ID", "Wall time"))
-        and STILL_RUNNING_TEXT not in output[:_OUTPUT_HEAD_CHARS]
-    )
 
 
 def parse_router_error(line: str) -> str | None:

@@ -23,6 +23,17 @@ class TokenUsage(Struct, gc=False):
     total_tokens: Count | None = None
 
 
+class Duration(Struct, gc=False):
+    """A duration as Rust writes it."""
+
+    secs: Count = 0
+    nanos: Count = 0
+
+    @property
+    def milliseconds(self) -> int:
+        return self.secs * 1000 + self.nanos // 1_000_000
+
+
 class Item(Struct, gc=False):
     """An item of a turn, in the stream (agent_message) or in a rollout (AgentMessage)."""
 
@@ -46,6 +57,10 @@ class Item(Struct, gc=False):
     summary_text: list[str] | None = None
     stdout: Raw = NO_JSON
     stderr: Raw = NO_JSON
+    duration: Duration | None = None
+    prompt: str | None = None
+    receiver_thread_ids: list[str] | None = None
+    agents_states: Raw = NO_JSON
 
 
 class TurnError(Struct, gc=False):
@@ -99,6 +114,7 @@ class Payload(Struct, gc=False):
 
     type: str = ""
     id: str | None = None
+    forked_from_id: str | None = None
     role: str | None = None
     turn_id: str | None = None
     cwd: str | None = None
@@ -114,7 +130,11 @@ class Payload(Struct, gc=False):
     input: Raw = NO_JSON
     action: Raw = NO_JSON
     output: Raw = NO_JSON
+    content: Raw = NO_JSON
+    summary: Raw = NO_JSON
     status: str | None = None
+    exit_code: int | None = None
+    duration: Duration | None = None
     usage: TokenUsage | None = None
     response_id: str | None = None
     info: TokenCountInfo | None = None
@@ -128,10 +148,52 @@ class Payload(Struct, gc=False):
     duration_ms: Count | None = None
 
 
+class Invocation(Struct, gc=False):
+    """A call of an MCP tool."""
+
+    server: str | None = None
+    tool: str | None = None
+    arguments: Raw = NO_JSON
+
+
+class OlderMessage(Payload, gc=False):
+    """The message of a line in the stream of versions up to 0.42.
+
+    Most are what rollouts have as the payload of an event. Up to 0.29, a `token_count` has the
+    usage of the request in itself.
+    """
+
+    session_id: str | None = None
+    command: Raw = NO_JSON
+    aggregated_output: Raw = NO_JSON
+    stdout: Raw = NO_JSON
+    stderr: Raw = NO_JSON
+    success: bool | None = None
+    changes: Raw = NO_JSON
+    invocation: Invocation | None = None
+    result: Raw = NO_JSON
+    query: str | None = None
+    plan: Raw = NO_JSON
+    input_tokens: Count | None = None
+    cached_input_tokens: Count | None = 0
+    output_tokens: Count | None = None
+    reasoning_output_tokens: Count | None = None
+
+
 class CodexLine(Struct, gc=False):
-    """A line of the stream, or of a rollout (with a time and a payload)."""
+    """A line of the stream, or of a rollout.
+
+    Rollouts have a time and a payload. In those of versions up to 0.29, the first line has an `id`
+    and no type, some lines are only a `record_type`, and the others are what is the payload now.
+    Before 2025-07 a rollout was one document with `session` and `items`.
+
+    The stream of versions up to 0.42 begins with a line about its setup (`workdir`) and one with
+    the `prompt`; then every line has a message, `msg`.
+    """
 
     type: str = ""
+    id: str | None = None
+    record_type: str | None = None
     thread_id: str | None = None
     item: Item | None = None
     usage: TokenUsage | None = None
@@ -139,6 +201,13 @@ class CodexLine(Struct, gc=False):
     message: str | None = None
     timestamp: Instant | None = None
     payload: Payload | None = None
+    session: Payload | None = None
+    items: list[Payload] | None = None
+    msg: OlderMessage | None = None
+    workdir: str | None = None
+    model: str | None = None
+    sandbox: str | None = None
+    prompt: str | None = None
 
 
 class FileChange(Struct, gc=False):
@@ -149,7 +218,10 @@ class FileChange(Struct, gc=False):
 
 
 class FileDiff(Struct, gc=False):
-    """One file of a patch, in a rollout."""
+    """One file of a patch, in a rollout; up to 0.42 below the name of what was done with it."""
 
     type: str = ""
     move_path: str | None = None
+    add: Raw | None = None
+    delete: Raw | None = None
+    update: "FileDiff | None" = None
