@@ -358,11 +358,15 @@ class Recording:
         if self.result.get("terminal_reason") in ("hook_stopped", "stop_hook_prevented"):
             return "terminal_reason"
         asked = [event["message"] for event in self.of("assistant")]
-        is_old = "terminal_reason" not in self.result and self.result.get("result") == ""
-        if not is_old or not asked or asked[-1].get("stop_reason") != "tool_use":
+        if "terminal_reason" in self.result or self.result.get("result") != "" or not asked:
             return ""
-        shown = {message["id"]: message["usage"]["output_tokens"] for message in asked}
-        is_all = sum(shown.values()) == self.result["usage"]["output_tokens"]
+        if "stop_reason" in self.result:
+            return "stop_reason tool_use" if self.result["stop_reason"] == "tool_use" else ""
+        if not any(block.get("type") == "tool_use" for block in asked[-1]["content"]):
+            return ""
+        # An empty message is not printed, but its prompt is in the usage.
+        shown = {message["id"]: message["usage"]["cache_read_input_tokens"] for message in asked}
+        is_all = sum(shown.values()) == self.result["usage"]["cache_read_input_tokens"]
         return "no answer after a tool result" if is_all else ""
 
     def failure(self) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import steno
+from steno.analysis.error_map import VERDICT_HINTS
 from steno.report import VERDICTS, BackgroundTask, DeniedCall, Report
 from tests.support.claude_lines import (
     CWD,
@@ -82,10 +83,15 @@ def subtype_error(subtype: str) -> Json:
     return result(None, subtype=subtype, is_error=True, error_message="It took too long.")
 
 
-def unseen_result(output: int) -> list[Json]:
-    """A run of an old version that ends after a tool's result, and its total output."""
-    asked = assistant(call("toolu_1", "Bash"), used=usage(output=5), stop_reason="tool_use")
-    return [init(), asked, answer("toolu_1"), result("", usage=usage(output=output))]
+def ends_after_tool(*, shown: str | None, told: str | None, requests: int = 1) -> list[Json]:
+    """A run that reports success after a tool's result, with an empty text.
+
+    `shown` and `told` are the stop reasons of the message and of the result; `requests` are those
+    in the result's usage.
+    """
+    asked = assistant(call("toolu_1", "Bash"), used=usage(3, 1001, 20_000, 1), stop_reason=shown)
+    total = usage(*(requests * count for count in (3, 1001, 20_000, 101)))
+    return [init(), asked, answer("toolu_1"), result("", usage=total, stop_reason=told)]
 
 
 # -- V1: every word ------------------------------------------------------------------------------
@@ -276,7 +282,10 @@ CASES: dict[str, Case] = {
         "stopped",
         lambda at: report(init(), HALTED, result("Stopped.")),
     ),
-    "stopped by a hook of an old version": ("stopped", lambda at: report(*unseen_result(5))),
+    "stopped by a hook of an old version": (
+        "stopped",
+        lambda at: report(*ends_after_tool(shown=None, told="tool_use")),
+    ),
     "a loop": (
         "stopped",
         lambda at: report(*HALF, failed("Loop detected.", terminal_reason="loop_detected")),
@@ -614,9 +623,79 @@ def test_a_hook_that_stopped_an_earlier_turn() -> None:
     assert report(*lines, result("Done.", uuid="r2")).verdict == "success"
 
 
-def test_a_success_without_text_after_work_is_no_stop() -> None:
-    """The totals have one more message than the stream: the model answered, with nothing."""
-    assert report(*unseen_result(9)).verdict == "success"
+HOOK = "a hook stopped the run"
+HOOK_OR_CUT = (
+    "the run ended after a tool result, without an answer: a hook stopped it, "
+    "or the answer was cut off or empty"
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "told", "error"),
+    [
+        pytest.param("tool_use", None, HOOK_OR_CUT, id="1.0.128 to 2.0.76"),
+        pytest.param(None, None, HOOK_OR_CUT, id="2.1.30"),
+        pytest.param(None, "tool_use", HOOK, id="2.1.63, 2.1.84"),
+    ],
+)
+def test_a_success_after_a_tool_result_without_an_answer(
+    shown: str | None, told: str | None, error: str
+) -> None:
+    found = report(*ends_after_tool(shown=shown, told=told))
+    assert (found.verdict, found.error, found.ok) == ("stopped", error, False)
+
+
+def test_an_error_without_a_reason_after_a_tool_result() -> None:
+    """1.0.60 and 1.0.72: a hook, a cut or an empty answer, whose requests count twice."""
+    *lines, last = ends_after_tool(shown="tool_use", told=None, requests=2)
+    del last["result"]
+    found = report(*lines, {**last, "subtype": "error_during_execution"})
+    assert (found.verdict, found.error) == ("stopped", HOOK_OR_CUT)
+
+
+def test_a_lone_result_whose_last_message_called_a_tool() -> None:
+    found = report(result("", stop_reason="tool_use"))
+    assert (found.verdict, found.error) == ("stopped", HOOK)
+
+
+@pytest.mark.parametrize(("shown", "told"), [("tool_use", None), (None, None), (None, "end_turn")])
+def test_an_empty_answer_after_work_is_no_stop(shown: str | None, told: str | None) -> None:
+    """The totals have one more request than the stream: the model answered, with nothing."""
+    lines = ends_after_tool(shown=shown, told=told, requests=2)
+    assert report(*lines).verdict == "success"
+
+
+def test_an_answer_of_thinking_only_after_work_is_no_stop() -> None:
+    *lines, last = ends_after_tool(shown=None, told=None, requests=2)
+    thought = assistant({"type": "thinking", "thinking": "Hm."}, message="msg_2")
+    assert report(*lines, thought, last).verdict == "success"
+
+
+def test_structured_output_after_a_tool_result_is_no_stop() -> None:
+    *lines, last = ends_after_tool(shown=None, told="tool_use")
+    assert report(*lines, {**last, "structured_output": {"a": 1}}).verdict == "success"
+
+
+def test_an_empty_success_without_a_request_says_that_the_model_was_not_asked() -> None:
+    """A prompt that a hook blocked, up to 2.1.84."""
+    found = report(init(), result("", usage=usage(0, 0, 0, 0), modelUsage={}, num_turns=0))
+    assert (found.verdict, found.hint) == ("empty", VERDICT_HINTS["no_request"])
+
+
+def test_a_success_whose_answer_ended_at_the_limit_of_the_window() -> None:
+    """1.0.x shows the reason in the message only."""
+    cut = assistant(text("Half."), stop_reason="model_context_window_exceeded")
+    assert report(init(), cut, result("Half.")).verdict == "context_full"
+
+
+def test_a_refusal_that_only_the_text_names() -> None:
+    """2.1.30 says `invalid_request`, and no stop reason."""
+    words = (
+        "API Error: Claude Code is unable to respond to this request, which appears to violate "
+        "our Usage Policy (https://www.anthropic.com/legal/aup)."
+    )
+    lines = [init(), synthetic("invalid_request", words), result(words, is_error=True)]
+    assert report(*lines).verdict == "refused"
 
 
 def test_the_error_is_the_hooks_own_message() -> None:
@@ -832,6 +911,22 @@ def test_v8_a_tool_that_a_deny_rule_took_away() -> None:
         result("No Bash."),
     ]
     found = report(*lines)
+    assert (found.verdict, found.denials) == (
+        "permission",
+        [DeniedCall("Bash", "toolu_1", {"command": "ls"}, words, None)],
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("Bash operation blocked by hook:\n- [./no.sh]: not here\n", id="1.0.128"),
+        pytest.param("PreToolUse:Bash hook error: [./no.sh]: not here\n", id="2.0.76"),
+    ],
+)
+def test_v8_a_hook_that_denied_the_call(words: str) -> None:
+    asked = assistant(call("toolu_1", "Bash", command="ls"))
+    found = report(init(), asked, answer("toolu_1", words, True), result("Done."))
     assert (found.verdict, found.denials) == (
         "permission",
         [DeniedCall("Bash", "toolu_1", {"command": "ls"}, words, None)],

@@ -27,7 +27,7 @@ from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
-from .usage import nano_to_usd, sum_tokens
+from .usage import context_tokens, nano_to_usd, sum_tokens
 from .verdict import Facts, ended_after_result, judge
 
 
@@ -214,19 +214,40 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _has_no_answer(run: Accumulator) -> bool:
-    """Whether a success came right after a tool's result, which the model never got to see.
+def _unnamed_stop(run: Accumulator) -> str | None:
+    """What stopped a run whose result comes right after a tool's, without a text or a reason.
 
-    The totals are compared, since older versions of Claude Code do not print an empty message.
+    Claude Code names a hook that stopped it since 2.1.126. Before, an empty text may also stand
+    for an empty message, which the totals include though the stream does not show it. Up to 1.0.72
+    the subtype is that of an error in all of these cases, though `is_error` is false.
     """
     result = run.result
-    if result is None or result.is_error or result.subtype != "success" or result.usage is None:
-        return False
+    if result is None or result.is_error or result.errors or result.usage is None:
+        return None
     if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
-        return False
-    outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
-    stop_reason = result.stop_reason or run.stop_reason
-    return stop_reason == "tool_use" and result.usage.output == sum(outputs)
+        return None
+    is_error = result.subtype == "error_during_execution"
+    if not is_error and result.subtype != "success":
+        return None
+    if result.stop_reason is not None:  # since 2.1.50, where cut answers are asked for again
+        return "hook_stopped" if result.stop_reason == "tool_use" else None
+    last = run.main_request
+    if last is None or run.latest_activity != TOOL_CALL or last.message != run.latest_message:
+        return None
+    if run.open_calls or run.abandoned_calls or run.stop_reason not in ("tool_use", None):
+        return None
+    return "no_answer" if is_error or _has_shown_all(run) else None
+
+
+def _has_shown_all(run: Accumulator) -> bool:
+    """Whether the main thread's requests in the stream make up the usage of the results."""
+    main = [request for request in run.requests.values() if request.parent is None]
+    usages = [result.usage for result in run.results if result.usage is not None]
+    # 1.0.x reports the last request only.
+    return context_tokens(sum_tokens(usages)) in (
+        context_tokens(sum_tokens(main)),
+        context_tokens(sum_tokens(main[-1:])),
+    )
 
 
 def _belongs_to_earlier_result(run: Accumulator, failure: ev.Failure) -> bool:
@@ -249,8 +270,7 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
         facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
-    if run.latest_activity == TOOL_CALL and not (run.open_calls or run.abandoned_calls):
-        facts.ends_with_tool_result = _has_no_answer(run)
+    facts.unnamed_stop = _unnamed_stop(run)
     if facts.failure is not None and _belongs_to_earlier_result(run, facts.failure):
         facts.failure = None
     facts.hint_templates = run.agent.hints

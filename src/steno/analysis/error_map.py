@@ -49,6 +49,11 @@ STOPPED_BY = {
     "stop_hook_prevented": "a hook stopped the run",
     "stop_execution": "a hook or policy stopped the run",
     "loop_detected": "the agent's loop detection stopped the run",
+    # Claude Code up to 2.1.30 prints the same in these cases.
+    "no_answer": (
+        "the run ended after a tool result, without an answer: a hook stopped it, "
+        "or the answer was cut off or empty"
+    ),
 }
 # Messages for a last message that was cut off or declined, though the agent reports success.
 CUT_MESSAGES = {
@@ -88,6 +93,10 @@ BILLING_PATTERN = (
     r"|\A(?!.*(?:RESOURCE_EXHAUSTED|rate-limits|retry in|exceeded for metric)).*"
     r"check your plan and billing details"
 )
+# Up to 2.1.30, Claude Code names the refusal in the text only. The word "refusal" is not enough.
+_REFUSAL_PATTERN = (
+    r"unable to respond to this request, which appears to violate .{0,40}Usage Policy"
+)
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
     r"|ConnectionRefused)\b"
@@ -120,6 +129,11 @@ VERDICT_HINTS = {
     ),
     "refused": "the model declined: rephrase the request",
     "empty": "the agent reported success without an answer: run it again",
+    # Claude Code up to 2.1.84 prints the same in both cases.
+    "no_request": (
+        "the model was not asked: a hook blocked the prompt, "
+        "or the prompt is a command without output"
+    ),
 }
 
 
@@ -155,6 +169,8 @@ def classify_by_fields(
                 return VERDICT_BY_STOP_REASON[reason]
     if is_context_full(text):
         return "context_full"
+    if contains_pattern(_REFUSAL_PATTERN, text):
+        return "refused"
     if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
         return "billing"
     status = result.api_status if result is not None else None

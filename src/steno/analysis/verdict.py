@@ -72,7 +72,7 @@ class Facts(Struct):
     final_text: str = ""
     pending_retry: ev.Retry | None = None  # the last one, without progress after it
     last_stop_reason: str | None = None  # of the main thread's last message
-    ends_with_tool_result: bool = False  # a success without any message after the last tool result
+    unnamed_stop: str | None = None  # a key of STOPPED_BY for a success that is none
     background_launch_lines: dict[str, int] = field(default_factory=dict)
     background_end_lines: dict[str, int] = field(default_factory=dict)
     unresolved_denials: list[tuple[DeniedCall, int]] = field(default_factory=list)
@@ -256,8 +256,7 @@ def detect_halted_run(facts: Facts) -> Judgement | None:
     if failure is not None:
         names.append(failure.kind)
     name = next((name for name in names if name in STOPPED_BY), None)
-    if name is None and facts.ends_with_tool_result:
-        name = "hook_stopped"  # older versions of Claude Code report nothing else
+    name = name or facts.unnamed_stop
     if name is None:
         return None
     message = STOPPED_BY[name]
@@ -356,10 +355,12 @@ def _is_empty_answer(result: ev.Result) -> bool:
 
 def detect_cut_answer(facts: Facts) -> Judgement | None:
     """The agent reports success, but the model's last message was cut off or declined."""
-    result = facts.result
-    if result is None or result.stop_reason not in VERDICT_BY_STOP_REASON:
+    if facts.result is None:
         return None
-    word = VERDICT_BY_STOP_REASON[result.stop_reason]
+    reason = facts.result.stop_reason or facts.last_stop_reason or ""  # older results have none
+    word = VERDICT_BY_STOP_REASON.get(reason)
+    if word is None:
+        return None
     return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)
 
 
@@ -562,7 +563,8 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:
         return None
-    return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
+    hint = VERDICT_HINTS["no_request" if report.tokens.total == 0 else "empty"]
+    return Judgement("empty", None, hint, facts.evidence_lines)
 
 
 def detect_superseded_result(facts: Facts) -> Judgement | None:

@@ -32,6 +32,7 @@ _DENIAL_PREFIXES = (
     "Tool permission request failed",
     "PreToolUse:",  # a hook denied the call
 )
+_BLOCKED_PATTERN = r"\w+ operation blocked by hook:"  # likewise, in 1.0.x
 # A deny rule removes the tool: the call then fails with "No such tool available: Bash. Bash ..."
 _TOOL_MISSING_PREFIX = "No such tool available: "
 _TOOL_DISABLED_PATTERN = (
@@ -196,7 +197,7 @@ def denial_event(
                 return None  # a subagent may have fewer tools
             if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
                 return None
-        elif not text.startswith(_DENIAL_PREFIXES):
+        elif not text.startswith(_DENIAL_PREFIXES) and not re.match(_BLOCKED_PATTERN, text):
             return None
     return ev.PermissionDenied(*head, block.tool_use_id or None, tool, text)
 

@@ -18,7 +18,8 @@ FILE_EDIT_TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 PROTECTED_FOLDER = ".claude"  # its files can't be written, whatever the rules
 # Denials that no rule changes: a hook, a deny rule, a removed tool, plan mode, a protected file.
 _FINAL_DENIAL_PATTERN = re.compile(
-    r"PreToolUse:|(?:<tool_use_error>)?(?:Error: )?No such tool available"
+    r"PreToolUse:|\w+ operation blocked by hook:"
+    r"|(?:<tool_use_error>)?(?:Error: )?No such tool available"
     r"|(?s:Permission to use .*has been denied\.$)"
     r"|.*while in plan mode|.*which is a sensitive file"
 )
