@@ -4,7 +4,8 @@
     python -m tests.drift claude=2.1.290 codex     one version, and those of one agent
 
 Installs each version with npm below .drift, runs every situation with `steno run`, and checks the
-report: tokens, cost, context, files and verdict must equal what the server sent, or be unknown.
+report: tokens, requests, cost, context, files and verdict must equal what the server sent, or be
+unknown. The figures of the answers are primes, so that a wrong sum cannot equal the right one.
 `--out FILE` writes the result as JSON, from which the table in docs/reference/agents.md is made; if
 agents are named, it keeps the results of the other versions. The exit code is 1 if a figure is
 wrong or a version can't be installed.
@@ -41,7 +42,10 @@ PACKAGES = {
 }
 # Versions that differ in options or output from the ones before and after them.
 OLDER = {
-    "claude": ("1.0.60", "2.0.10", "2.0.70", "2.1.100", "2.1.250", "2.1.290", "2.1.310", "2.1.325"),
+    "claude": (
+        *("1.0.60", "2.0.10", "2.0.70", "2.1.100", "2.1.250", "2.1.290", "2.1.310", "2.1.325"),
+        "2.1.326",
+    ),
     "codex": ("0.80.0", "0.115.0", "0.142.0", "0.166.0"),
     "copilot": ("1.0.60", "1.0.75", "1.0.92"),
     "gemini": ("0.27.0", "0.39.0", "0.45.2"),
@@ -49,7 +53,12 @@ OLDER = {
     "qwen": ("0.12.0", "0.15.10", "0.21.10"),
 }
 NODE = "22"  # the newest Qwen Code needs it; the others run on it too
-CHECKS = ("verdict", "tokens", "cost", "context", "files")
+# The usage of the first, second and third answer: primes, each above twice the sum of those before.
+# The sum of some answers, of which some count twice, is that of no others.
+INPUTS = (1_009, 2_129, 6_599)
+CACHE_WRITES = (211, 449, 1_399)
+CACHE_READS = (2_003, 4_211, 13_063)
+OUTPUTS = (53, 113, 349)
 # Not repetitive: some agents stop a model that repeats itself.
 LONG_ANSWER = " ".join(str(number * 7919) for number in range(40_000)) + " the end."
 
@@ -98,8 +107,9 @@ class VersionResult(Struct):
 
 def figures(agent: str, number: int) -> Usage:
     """The usage of the n-th answer. Only Anthropic's API reports cache writes in every version."""
-    writes = 10 * number if agent == "claude" else 0
-    return Usage(1_000 + number, writes, 7_000 + number, 50 + number)
+    index = number - 1
+    writes = CACHE_WRITES[index] if agent == "claude" else 0
+    return Usage(INPUTS[index], writes, CACHE_READS[index], OUTPUTS[index])
 
 
 def shell_call(agent: str, version: str, command: str) -> Call:
@@ -215,12 +225,11 @@ def compare(place: Place, run: Run, server: Server, result: RunResult) -> Result
     if not sent:
         return found
     answers = [(model, step.usage) for model, step in server.sent if isinstance(step, Answer)]
-    total = add_usage([usage for _, usage in answers])
-    main = add_usage([step.usage for step in sent])
+    sums = possible_sums([step.usage for step in sent], [usage for _, usage in answers])
     for name in ("input", "cache_write", "cache_read", "output"):
-        # Requests beside the main thread, such as for a title, may end after the result.
-        expected = (getattr(main, name), getattr(total, name))
-        check(found, "tokens", name, report["tokens"][name], expected)
+        values = [getattr(usage, name) for usage in sums]
+        check_sum(found, "tokens", report["tokens"][name], values, f"{name} ")
+    check_sum(found, "requests", report["requests"], [len(sent) + i for i in range(len(sums))])
     last = sent[-1].usage
     used = last.input + last.cache_write + last.cache_read
     is_bound = report["context"]["source"] == "upper_bound"
@@ -247,6 +256,30 @@ def check(
             found.unknown.append(name)
     elif not least - 1e-7 <= value <= most + 1e-7:
         found.wrong[name] = f"{part} {value}, not {least}" + (f" to {most}" if most > least else "")
+
+
+def check_sum(
+    found: Result, name: str, value: int | None, possible: list[int], part: str = ""
+) -> None:
+    """Note a sum that is unknown, or none of the possible ones."""
+    if value is None:
+        if name not in found.unknown:
+            found.unknown.append(name)
+    elif value not in possible:
+        expected = " or ".join(map(str, dict.fromkeys(possible)))
+        found.wrong[name] = f"{part}{value}, not {expected}"
+
+
+def possible_sums(main: list[Usage], answers: list[Usage]) -> list[Usage]:
+    """The usage of the main thread, and of all requests up to each of the others.
+
+    Requests beside the main thread, such as for a title, may end after the result.
+    """
+    others = list(answers)
+    for usage in main:
+        if usage in others:
+            others.remove(usage)
+    return [add_usage([*main, *others[:count]]) for count in range(len(others) + 1)]
 
 
 def add_usage(usages: list[Usage]) -> Usage:

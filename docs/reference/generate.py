@@ -399,7 +399,7 @@ def agents_page() -> str:
         table(["agent", "modes"], modes),
         "## Versions",
         "`make drift` runs these versions on a scripted model server and compares every report "
-        "with what the server sent: verdict, tokens, cost, context and changed files, in "
+        "with what the server sent: verdict, tokens, requests, cost, context and changed files, in "
         f"{len(versions[0]['situations'])} situations ("
         + ", ".join(result["situation"] for result in versions[0]["situations"])
         + ").",
