@@ -16,11 +16,11 @@ QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views test
           tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
           tests/recording/test_odd_input.py tests/runner/test_retry_policy.py tests/test_architecture.py
 
-.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz drift reference clean
+.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz drift public-data reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Try
 demo: $(VENV)/.demo ## set up, then run two recorded agents: verdict, cost, ledger
@@ -50,6 +50,9 @@ cli: $(CLIS) ## install the real agents and the schemas that some tests use (nee
 drift: $(VENV)/.test ## try the newest and older versions of every agent; writes docs/reference/agents.md
 	$(BIN)/python -m tests.drift --out docs/reference/versions.json
 	$(BIN)/python docs/reference/generate.py
+
+public-data: $(VENV)/.test ## compare with other projects' recordings; DIR: folder of their clones
+	$(BIN)/python -m tests.public_data $(or $(DIR),--list)
 
 fuzz: $(VENV)/.test ## read a million mutated lines: no exception, no lost line
 	$(BIN)/python -m tests.fuzz --count 1000000
