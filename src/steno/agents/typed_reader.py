@@ -136,10 +136,11 @@ def sum_usage(requests: Iterable[Usage | ModelUsage]) -> ModelUsage:
 
 def sum_usage_by_model(requests: Sequence[Usage], models: Iterable[str]) -> dict[str, ModelUsage]:
     """Each model's share of the requests."""
-    return {
-        model: sum_usage(request for request in requests if request.model == model)
-        for model in models
-    }
+    own: dict[str, list[Usage]] = {model: [] for model in models}
+    for request in requests:
+        if request.model in own:
+            own[request.model].append(request)
+    return {model: sum_usage(part) for model, part in own.items()}
 
 
 # Verdicts for the exit codes of fatal errors; the run has no result then.

@@ -3,7 +3,8 @@
 It serves the live view, live budgets and the final report. Nothing in it depends on the agent.
 """
 
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, ValuesView
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,16 +16,15 @@ from ..event import OptionalStr, OptionalTime
 from ..report import (
     AgentProfile,
     BackgroundTask,
-    ChangedFile,
     DeniedCall,
     RateLimitStatus,
     RequestRetry,
     Subagent,
     ToolCallSummary,
-    resolve_path,
 )
+from .changed_files import ChangedFiles
 from .shell_commands import input_only_reads
-from .usage import merge_usage
+from .usage import ModelKeys, merge_usage
 from .verdict import Facts
 
 MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
@@ -47,6 +47,7 @@ class Accumulator:
         "_results",
         "abandoned_calls",
         "agent",
+        "answered_tasks",
         "api_key_source",
         "background",
         "call_by_task",
@@ -64,7 +65,6 @@ class Accumulator:
         "facts",
         "failed_calls",
         "files",
-        "files_by_given_path",
         "first_at",
         "is_free",
         "last_at",
@@ -75,7 +75,7 @@ class Accumulator:
         "limits",
         "main_keys",
         "main_request",
-        "observed_changes",
+        "model_keys",
         "open_calls",
         "orphan_results",
         "partial",
@@ -83,6 +83,7 @@ class Accumulator:
         "read_problems",
         "requests",
         "retries",
+        "running_tasks",
         "session",
         "settled_denials",
         "start_folder",
@@ -120,20 +121,22 @@ class Accumulator:
         self.compactions = 0
         self.context_report: ev.ContextUsage | None = None
         self.context_peak = -1  # tokens on the main thread; -1: not measured
-        self.files: dict[str, ChangedFile] = {}  # by absolute path
-        self.files_by_given_path: dict[str, ChangedFile] = {}  # by path as written in the event
-        self.observed_changes: list[tuple[ChangedFile, ev.FileChanged]] = []  # from disk and git
+        self.files = ChangedFiles()
         self.denials: dict[str, DeniedCall] = {}
         self.denial_lines: dict[str, int] = {}
         self.settled_denials: set[str] = set()  # the tool worked later, reported out of order
         self.unmeasured_requests = 0  # requests that an agent reports without usage
         self.subagents: dict[str, Subagent] = {}
         self.background: dict[str, BackgroundTask] = {}
+        # Ordered: the first key of a plain dict is found slowly if earlier ones were deleted.
+        self.running_tasks: OrderedDict[str, BackgroundTask] = OrderedDict()  # those of background
         self.call_by_task: dict[str, str] = {}  # task id -> call id
         self.retries: list[RequestRetry] = []
         self.limits = RateLimitStatus()
         self._results: dict[object, ev.Result] = {}  # by id and session, in order
+        self.model_keys = ModelKeys(())  # of the last result
         self.duplicate_results = 0
+        self.answered_tasks = 0  # results that answer the end of background work
         self.cost_state: ev.CostState | None = None
         self.earlier_totals: ev.CostState | None = None  # of the session before this run
         self.facts = Facts()
@@ -336,7 +339,7 @@ class Accumulator:
         known = self.started
         self.started = event if known is None else known.fill(event)
         if self.files and event.cwd is not None and (known is None or known.cwd is None):
-            self._rebase_files(event.cwd)
+            self.files.rebase(event.cwd)
         self.api_key_source = self.api_key_source or event.api_key_source
         self.session = event.session or self.session
 
@@ -388,11 +391,16 @@ class Accumulator:
 
     def _on_agent_result(self, event: ev.Result) -> None:
         key: object = id(event) if event.uuid is None else (event.uuid, event.session)
+        replaced: ev.Result | None
         if event.amends and self._results:
-            self._results.popitem()
-        elif self._results.pop(key, None) is not None:
-            self.duplicate_results += 1
+            _, replaced = self._results.popitem()
+        else:
+            replaced = self._results.pop(key, None)
+            self.duplicate_results += replaced is not None
         self._results[key] = event
+        self.model_keys = ModelKeys(event.models or ())
+        self.answered_tasks += event.answers_task
+        self.answered_tasks -= replaced is not None and replaced.answers_task
         if event.answers_task:
             self._end_notified_task()
         self.abandoned_calls |= self.open_calls
@@ -416,9 +424,7 @@ class Accumulator:
     def _on_stop(self, event: ev.StopRequested) -> None:
         if self.facts.stop is None:
             self.facts.stop = event
-            self.facts.background_at_stop = [
-                task.id for task in self.background.values() if task.status == "running"
-            ]
+            self.facts.background_at_stop = frozenset(self.running_tasks)
 
     def _on_exit(self, event: ev.Exited) -> None:
         self.facts.exited = event
@@ -463,15 +469,16 @@ class Accumulator:
         task = self.background.get(call)
         if task is None:
             task = self.background[call] = BackgroundTask(call, kind)
+            self.running_tasks[call] = task
             self.facts.background_launch_lines[call] = line
         task.description = task.description or description
 
     def _end_notified_task(self) -> None:
         """Mark one more task as ended if the agent answers more tasks than it reported as ended."""
-        running = [task for task in self.background.values() if task.status == "running"]
-        answered = sum(result.answers_task for result in self._results.values()) if running else 0
-        if answered > len(self.background) - len(running):
-            running[0].status = "ended"
+        ended = len(self.background) - len(self.running_tasks)
+        if self.running_tasks and self.answered_tasks > ended:
+            _, task = self.running_tasks.popitem(last=False)
+            task.status = "ended"
 
     def _on_task_end(self, event: ev.TaskEnded) -> None:
         call = event.call or self.call_by_task.get(event.task, event.task)
@@ -479,51 +486,26 @@ class Accumulator:
         self.facts.background_end_lines[call] = event.line
         if call in self.background and self.background[call].status in ("running", "killed"):
             self.background[call].status = status
+            if status != "running":
+                self.running_tasks.pop(call, None)
         if call in self.subagents:
             self.subagents[call].status = status
 
     def _on_file(self, event: ev.FileChanged) -> None:
-        known = self.files_by_given_path.get(event.path)
-        if known is None:
-            known = self.files_by_given_path[event.path] = self._file_entry(event)
-        if event.source == "tool":
-            known.source = "tool"  # it may have been seen on disk before
-            self.facts.has_worked = True
-        else:
-            self.observed_changes.append((known, event))
-            if event.source == "git" and known.source != "git":
-                return  # already known from the tool or the disk
-            if (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
-                del self.files[known.absolute]  # a temporary file
-                del self.files_by_given_path[event.path]
-                return
-        if event.change == "deleted" or known.change == "deleted":
-            known.change = event.change
-        if event.call is not None and not event.line and event.call in known.tools:
-            known.change = event.change  # repeated by the transcript, which is more exact
-        elif event.call is not None:
-            known.tools.append(event.call)
-
-    def _file_entry(self, event: ev.FileChanged) -> ChangedFile:
-        """The entry of a file, known under another spelling of its path or new."""
         cwd = (self.started.cwd if self.started is not None else None) or self.start_folder
-        path, absolute, inside = resolve_path(event.path, cwd)
-        if absolute in self.files:
-            return self.files[absolute]
-        self.files[absolute] = ChangedFile(path, absolute, event.change, inside, [], event.source)
-        return self.files[absolute]
-
-    def _rebase_files(self, cwd: str) -> None:
-        """Recompute relative paths once the agent's folder is known."""
-        for file in self.files.values():
-            file.path, file.absolute, file.inside = resolve_path(file.absolute, cwd)
-        self.files = {file.absolute: file for file in self.files.values()}
+        self.files.add(event, cwd)
+        if event.source == "tool":
+            self.facts.has_worked = True
 
     # -- derived values ---------------------------------------------------------------------------
 
     @property
-    def results(self) -> list[ev.Result]:
-        return list(self._results.values())
+    def results(self) -> ValuesView[ev.Result]:
+        return self._results.values()
+
+    @property
+    def last_result(self) -> ev.Result | None:
+        return next(reversed(self._results.values()), None)
 
     @property
     def model(self) -> str | None:
@@ -542,7 +524,7 @@ class Accumulator:
     def has_later_requests(self) -> bool:
         """Whether the main thread sent a request after the last result."""
         request = self.main_request
-        result = next(reversed(self._results.values()), None)
+        result = self.last_result
         return request is not None and result is not None and request.line > result.line
 
     @property
@@ -558,7 +540,7 @@ class Accumulator:
             )
             if not is_echo:
                 return result
-        return next(reversed(self._results.values()), None)
+        return self.last_result
 
 
 def _ignore_event(run: Accumulator, event: ev.Event) -> None:

@@ -3,9 +3,7 @@
 The accumulator is left unchanged, so that a report can be built at any time during a run.
 """
 
-import math
 from collections import Counter
-from datetime import datetime
 
 import msgspec
 
@@ -14,7 +12,6 @@ from ..codec.decode import MAX_LINE_BYTES, decode_raw
 from ..report import (
     AgentSetup,
     BackgroundTask,
-    ChangedFile,
     DeniedCall,
     LineCounts,
     Report,
@@ -24,7 +21,6 @@ from ..report import (
     ToolCallSummary,
 )
 from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
-from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
 from .usage import context_tokens, nano_to_usd, sum_tokens
@@ -96,9 +92,7 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
         report.tool_counts[name] = ToolCallCounts(calls)
     for call in run.failed_calls:
         report.tool_counts[run.calls[call].name].errors += 1
-    report.files = (
-        _attribute_files(run, report.tools) if run.observed_changes else list(run.files.values())
-    )
+    report.files = run.files.attributed(report.tools)
     report.denials = list(run.denials.values())
     for denial in report.denials:
         denied_call = run.calls.get(denial.id or "")
@@ -131,37 +125,6 @@ def _with_call_status(run: Accumulator, tool: ToolCallSummary) -> ToolCallSummar
     if tool.ok is None or denied or background:
         return msgspec.structs.replace(tool, denied=denied, background=background)
     return tool
-
-
-def _attribute_files(run: Accumulator, tools: list[ToolCallSummary]) -> list[ChangedFile]:
-    """The files, with changes seen only on disk or by git attributed to the running call."""
-    only_call = only_possible_call((tool.id, tool.kind) for tool in tools)
-    spans = file_changing_calls(
-        _call_span(tool, tool.started_at) for tool in tools if tool.started_at is not None
-    )
-    calls = {path: list(file.tools) for path, file in run.files.items()}
-    for file, event in run.observed_changes:
-        is_current = run.files.get(file.absolute) is file
-        if not is_current or (event.source == "git" and file.source != "git"):
-            continue
-        call = None
-        if event.source == "git":
-            call = only_call
-        elif event.at is not None:
-            call = call_running_at(spans, _to_ms(event.at))
-        if call is not None and call not in calls[file.absolute]:
-            calls[file.absolute].append(call)
-    return [msgspec.structs.replace(file, tools=calls[path]) for path, file in run.files.items()]
-
-
-def _call_span(tool: ToolCallSummary, started: datetime) -> CallSpan:
-    started_ms = _to_ms(started)
-    ended_ms = math.inf if tool.duration_ms is None else started_ms + tool.duration_ms
-    return CallSpan(tool.id, tool.kind, started_ms, ended_ms)
-
-
-def _to_ms(at: datetime) -> float:
-    return at.timestamp() * 1000
 
 
 def _add_warnings(run: Accumulator, report: Report) -> None:

@@ -17,14 +17,17 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
     Without a measured request, the last result's usage is taken as an upper bound unless
     `measured_only` is set.
     """
-    last = run.results[-1] if run.results else None
+    last = run.last_result
     request = run.main_request
 
     # The window of the model that answered last, else of the announced one. One reported by the
     # model server comes first: agents guess the windows of other vendors' models.
     models = (last.models or {}) if last is not None else {}
     answered = request.model if request is not None else None
-    key = find_main_model(models, answered or model) or find_main_model(models, model)
+    key = None
+    for name in (answered or model, model):
+        if key is None:
+            key = find_main_model(models, None) if name is None else run.model_keys.find(name)
     share = models.get(key or "")
     candidates = (
         run.context_window,

@@ -16,6 +16,7 @@ from .accumulator import MILLISECOND, Accumulator
 from .context import context_usage
 from .usage import (
     TOKEN_COUNTERS,
+    ModelKeys,
     ReportedUsage,
     add_optional,
     cache_hit_rate,
@@ -45,8 +46,8 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
     report.model = report.model or _only_model(run)
-    if run.results:
-        last = run.results[-1]
+    last = run.last_result
+    if last is not None:
         # Versions without modelUsage count turns cumulatively.
         is_cumulative = last.models is None
         report.turns = (
@@ -57,7 +58,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         report.service_tier = last.service_tier
     reported = _reported_usage(run, report.model)
     # Requests not in the agent's figures: those after the last result, or all without one.
-    covered_until = run.results[-1].line if run.results else -1
+    covered_until = -1 if last is None else last.line
     main_input, others = _sum_main_input(run.requests.values(), covered_until)
     uncovered = [request for request in others if request.line > covered_until]
     if run.cost_state is not None and not run.results:
@@ -89,10 +90,10 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
         report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
     report.context = context_usage(run, report.model)
-    if run.results:
+    if last is not None:
         report.duration_ms = sum_optional(result.duration_ms for result in run.results)
         if not reported.includes_earlier_runs:
-            report.duration_api_ms = run.results[-1].duration_api_ms
+            report.duration_api_ms = last.duration_api_ms
     elif run.first_at is not None and run.last_at is not None:
         report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
 
@@ -110,7 +111,8 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
 
 def _only_model(run: Accumulator) -> str | None:
     """The model of a result without messages, if it names one only."""
-    models = list(run.results[-1].models or ()) if run.results else []
+    last = run.last_result
+    models = list(last.models or ()) if last is not None else []
     return models[0] if len(models) == 1 else None
 
 
@@ -131,9 +133,11 @@ def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
 
 
 def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
-    if run.results:
-        requests = run.requests.values()
-        reported = reported_run_usage(run.results, requests, model, run.earlier_totals)
+    last = run.last_result
+    if last is not None:
+        reported = reported_run_usage(
+            run.results, last, run.requests.values(), model, run.earlier_totals
+        )
     elif run.cost_state is not None:  # a transcript's totals; its session is the whole run
         cost = run.cost_state.cost_nano
         reported = ReportedUsage(run.cost_state.models, cost, cost)
@@ -164,40 +168,48 @@ def _omitted_requests(run: Accumulator, reported: ReportedUsage, main_input: int
     answer is in the stream of events, with its final usage, and in no total. `main_input` is the
     input of the main thread's requests before the last result.
     """
-    if not run.results or not reported.models or reported.includes_earlier_runs:
+    last = run.last_result
+    if last is None or not reported.models or reported.includes_earlier_runs:
         return []
     usages = [result.usage for result in run.results if result.usage is not None]
     if main_input == _sum_input(usages):
         return []  # the usual case
-    covered_until = run.results[-1].line
     main = [
         request
         for request in run.requests.values()
-        if request.parent is None and request.line <= covered_until
+        if request.parent is None and request.line <= last.line
     ]
     missing = _subtract_counters(_sum_counters(main), _sum_counters(usages))
     final = [request for request in main if request.final]
+    exceeded = _exceeded_models(run.requests.values(), reported.models)
     for candidates in (final, *([request] for request in final)):
         is_missing = _sum_counters(candidates) == missing
-        if is_missing and _exceeds_share(candidates, run, reported.models):
+        if is_missing and any(request.model in exceeded for request in candidates):
             return candidates
     return []
 
 
-def _exceeds_share(
-    candidates: list[ev.Usage], run: Accumulator, models: dict[str, ev.ModelUsage]
-) -> bool:
-    """Whether the requests seen of a model are more than its share, so that some are left out."""
-    for name in {request.model for request in candidates}:
-        share = models.get(find_main_model(models, name) or "") if name else None
-        seen = [request for request in run.requests.values() if request.model == name]
-        if share is None:
-            return True
-        rest = _subtract_counters(_sum_counters([share]), _sum_counters(seen))
-        output = sum(request.output or 0 for request in seen)
-        if min(rest) < 0 or (share.output is not None and output > share.output):
-            return True
-    return False
+def _exceeded_models(
+    requests: Iterable[ev.Usage], models: dict[str, ev.ModelUsage]
+) -> set[str | None]:
+    """The models of which more was seen than their share, so that some requests are left out."""
+    keys = ModelKeys(models)
+    seen: dict[str | None, list[ev.Usage]] = {}
+    for request in requests:
+        seen.setdefault(request.model, []).append(request)
+    return {
+        name
+        for name, own in seen.items()
+        if _exceeds_share(own, models.get(keys.find(name) or "") if name else None)
+    }
+
+
+def _exceeds_share(requests: list[ev.Usage], share: ev.ModelUsage | None) -> bool:
+    if share is None:
+        return True
+    rest = _subtract_counters(_sum_counters([share]), _sum_counters(requests))
+    output = sum(request.output or 0 for request in requests)
+    return min(rest) < 0 or (share.output is not None and output > share.output)
 
 
 def _sum_counters(shares: Iterable[Any]) -> tuple[int, int, int]:
@@ -233,17 +245,18 @@ def _total_tokens(
         tokens = _tokens_from_requests(run, warnings)
         if tokens.total is not None or not usages:
             return tokens
-    if run.results and run.results[-1].terminal_reason == "loop_detected":
+    last = run.last_result
+    if last is not None and last.terminal_reason == "loop_detected":
         warnings.append(
             "tokens are a lower bound: the agent leaves out the requests that "
             "its loop detection cancelled"
         )
-    if run.results and run.results[-1].over_session:
+    if last is not None and last.over_session:
         warnings.append(
             "tokens are an upper bound: the agent counts over the whole session "
             "and the earlier usage is unknown"
         )
-    elif reported.models is None and (run.results[-1].turns or 1) > 1:
+    elif reported.models is None and last is not None and (last.turns or 1) > 1:
         warnings.append(
             "tokens are uncertain: versions without totals per model report "
             "their last request only, or count requests twice"
@@ -306,30 +319,33 @@ def _sum_main_input(requests: Iterable[ev.Usage], until: int) -> tuple[int, list
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
-    requests = [_with_final_output(run, request) for request in run.requests.values()]
+    requests = list(run.requests.values())
     if not requests:
         return Tokens()
+    completed = _with_final_output(run, requests)
     unfinished = sum(1 for request in requests if not request.final and request.output is not None)
     if unfinished and not run.results:
         warnings.append(
             "output tokens are a lower bound: "
             f"no final count for {unfinished} of {len(requests)} requests"
         )
-    return sum_tokens(requests)
+    return sum_tokens(completed)
 
 
-def _with_final_output(run: Accumulator, request: ev.Usage) -> ev.Usage:
+def _with_final_output(run: Accumulator, requests: list[ev.Usage]) -> list[ev.Usage]:
     """In versions without modelUsage, a result's usage is its last request's, with final output."""
-    usage = run.results[-1].usage if run.results else None
-    if usage is None or request is not run.main_request:
-        return request
+    usage = run.last_result.usage if run.last_result is not None else None
+    latest = run.main_request
+    if usage is None or latest is None:
+        return requests
     if (usage.input, usage.cache_write, usage.cache_read) != (
-        request.input,
-        request.cache_write,
-        request.cache_read,
+        latest.input,
+        latest.cache_write,
+        latest.cache_read,
     ):
-        return request
-    return msgspec.structs.replace(request, output=larger_count(request.output, usage.output))
+        return requests
+    complete = msgspec.structs.replace(latest, output=larger_count(latest.output, usage.output))
+    return [complete if request is latest else request for request in requests]
 
 
 # -- cost ------------------------------------------------------------------------------------------
@@ -374,8 +390,9 @@ def _add_requests(
 ) -> dict[str, ev.ModelUsage]:
     """The agent's figures per model with requests that they don't include."""
     shares = dict(models)
+    keys = ModelKeys(models)
     for request in requests:
-        name = find_main_model(shares, request.model or "unknown") or request.model or "unknown"
+        name = keys.find_or_add(request.model or "unknown")
         share = shares.get(name)
         cost = price_requests([request], price)
         counters: Any = {counter: getattr(request, counter) for counter in TOKEN_COUNTERS}
@@ -453,7 +470,7 @@ def _price_models(
     run: Accumulator, reported: ReportedUsage, report: Report, price: PriceLookup | None
 ) -> int | None:
     """The computed cost of the agent's figures per model."""
-    last = run.results[-1] if run.results else None
+    last = run.last_result
     if not reported.models:
         return _price_usage(last, report.model, price) if last is not None else None
     if price is None:

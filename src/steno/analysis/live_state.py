@@ -1,6 +1,6 @@
 """Views of an accumulator while its run is active: state, spend so far, alerts. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Sequence
 from typing import Any
 
 import msgspec
@@ -113,21 +113,17 @@ class LiveState:
         return self._run.facts.stop
 
     @property
-    def open_calls(self) -> list[str]:
+    def open_calls(self) -> KeysView[str]:
         """Ids of the unanswered calls since the last result, oldest first."""
         run = self._run
-        if run.facts.exited is not None:
-            return []
-        return list(run.open_calls)
+        return {}.keys() if run.facts.exited is not None else run.open_calls.keys()
 
     @property
     def current_tool(self) -> tuple[str, str] | None:
         """Name and target of the newest open call; paths are relative to the run's folder."""
-        calls = self.open_calls
-        entry = self._run.open_calls.get(calls[-1]) if calls else None
-        if entry is None:
+        if not self.open_calls:
             return None
-        tool, tool_input = entry
+        tool, tool_input = next(reversed(self._run.open_calls.values()))
         if self._target_cache is None or self._target_cache[0] != tool.id:
             target = call_target(decode_raw(tool_input))
             cwd = self._run.started.cwd if self._run.started is not None else None

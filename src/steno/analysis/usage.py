@@ -3,7 +3,7 @@
 Unknown is None and stays None in a sum; it is never 0. Pure: no prices, no clock, no files.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -129,21 +129,22 @@ class ReportedUsage(Struct):
     warnings: list[str] = []
 
 
-def needs_earlier_totals(results: list[Result]) -> bool:
+def needs_earlier_totals(results: Collection[Result], last: Result | None) -> bool:
     """Whether the figures may include earlier runs, without the part since the last result.
 
     Claude numbers its results since shortly before it continues the totals of a resumed session.
     """
     return bool(
-        results
-        and results[-1].models
-        and results[-1].index is not None
+        last is not None
+        and last.models
+        and last.index is not None
         and all(result.models_since is None for result in results)
     )
 
 
 def reported_run_usage(
-    results: list[Result],
+    results: Collection[Result],
+    last: Result,
     requests: Iterable[Usage],
     main_model: str | None,
     earlier: CostState | None,
@@ -153,12 +154,11 @@ def reported_run_usage(
     `requests` are those of this run as far as the stream shows them, `earlier` the totals of the
     session before it.
     """
-    last = results[-1]
     since = [result.models_since for result in results if result.models_since is not None]
     session_cost = last.cost_nano if last.index is not None else None
     if since:
         reported = _usage_since_last_result(since, last)
-    elif not needs_earlier_totals(results):
+    elif not needs_earlier_totals(results, last):
         reported = ReportedUsage(last.models, last.cost_nano, session_cost)
     elif earlier is not None:
         reported = _usage_since_earlier(last, earlier)
@@ -167,7 +167,7 @@ def reported_run_usage(
         if _covers_all(last, covered):
             reported = ReportedUsage(last.models, last.cost_nano, session_cost)
         else:
-            reported = _usage_of_unknown_part(results, covered, main_model)
+            reported = _usage_of_unknown_part(results, last, covered, main_model)
     if last.models and last.cost_nano is not None:
         parts = sum_optional(share.cost_nano for share in last.models.values())
         tolerance = len(last.models) + 1  # each figure was rounded to a nano-dollar
@@ -228,10 +228,9 @@ def _covers_all(last: Result, requests: list[Usage]) -> bool:
 
 
 def _usage_of_unknown_part(
-    results: list[Result], requests: list[Usage], main_model: str | None
+    results: Collection[Result], last: Result, requests: list[Usage], main_model: str | None
 ) -> ReportedUsage:
     """What is known of this run if the figures include an unknown part of earlier runs."""
-    last = results[-1]
     reported = ReportedUsage(
         models={}, session_cost_nano=last.cost_nano, includes_earlier_runs=True
     )
@@ -269,7 +268,7 @@ def _is_single_turn(result: Result) -> bool:
 
 
 def _shares_of_requests(
-    results: list[Result], requests: list[Usage], main_model: str | None
+    results: Collection[Result], requests: list[Usage], main_model: str | None
 ) -> dict[str, ModelUsage]:
     """The usage per model: of the main thread by the results, of subagents by their requests."""
     shares: dict[str, ModelUsage] = {}
@@ -328,15 +327,35 @@ def base_model_name(model: str) -> str:
     return model.removesuffix("[1m]")
 
 
+class ModelKeys:
+    """Finds the key of a model by its name, with the window suffix or without."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._keys: set[str] = set()
+        self._by_base_name: dict[str, str] = {}  # the first one of each
+        for key in keys:
+            self._add(key)
+
+    def find(self, name: str) -> str | None:
+        """The key; None if there is none."""
+        return name if name in self._keys else self._by_base_name.get(base_model_name(name))
+
+    def find_or_add(self, name: str) -> str:
+        """The key; the name itself becomes one if there is none."""
+        key = self.find(name)
+        if key is None:
+            self._add(name)
+        return name if key is None else key
+
+    def _add(self, key: str) -> None:
+        self._keys.add(key)
+        self._by_base_name.setdefault(base_model_name(key), key)
+
+
 def find_main_model(models: dict[str, ModelUsage], name: str | None) -> str | None:
     """The main model's key: by name, else the most used one; the first may be a helper model."""
     if name is not None:
-        if name in models:
-            return name
-        for key in models:
-            if base_model_name(key) == base_model_name(name):
-                return key
-        return None
+        return name if name in models else ModelKeys(models).find(name)
     return max(models, key=lambda key: _usage_weight(models[key]), default=None)
 
 

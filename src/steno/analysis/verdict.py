@@ -80,7 +80,7 @@ class Facts(Struct):
     non_json_lines: list[str] = field(default_factory=list)
     use_heuristics: bool = True  # detect open questions and background work
     has_later_requests: bool = False  # the model was called again after the last result
-    background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
+    background_at_stop: frozenset[str] = frozenset()  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
     allow_option: str = ""  # of `steno run`, if that started the agent and the agent has rules
     has_worked: bool = False  # a tool changed a file, or a command ran that may do more than read

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TOOL_RULES = ("allow_tools", "forbid_tools", "forbid_commands")
 FILE_RULES = ("allow_files", "forbid_files")
 SERIES_RULES = ("max_repeated_calls", "max_repeated_failures")
+MAX_OPEN_CALLS = 100  # of one series, without a result so far
 
 
 def load_monitor(path: str) -> "PolicyMonitor":
@@ -30,6 +31,8 @@ class PolicyMonitor:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._rules = policy.live_rules()
+        limits = [self._rules[name] for name in SERIES_RULES if name in self._rules]
+        self._max_series = max(limits) + MAX_OPEN_CALLS if limits else 0
         self._collector = CallCollector()
         self._patch = PatchBuilder() if policy.needs("patch") else None
         self._series: dict[str, CallFact] = {}  # the latest calls, all with the same signature
@@ -76,9 +79,12 @@ class PolicyMonitor:
         return []
 
     def _extend_series(self, call: CallFact) -> None:
-        if any(known.signature != call.signature for known in self._series.values()):
+        newest = next(reversed(self._series.values()), call)
+        if newest.signature != call.signature:
             self._series.clear()
         self._series[call.id] = call
+        if len(self._series) > self._max_series:
+            del self._series[next(iter(self._series))]
 
     def _check_series(self) -> list[RuleFinding]:
         return self._check(SERIES_RULES, RunFacts(Report(), list(self._series.values())))

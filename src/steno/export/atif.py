@@ -33,8 +33,8 @@ def atif_document(conversation: Conversation) -> Iterator[bytes]:
     builder = _TrajectoryBuilder(report, threads)
     main = builder.build(None)
     embedded = main.pop("subagent_trajectories", [])
-    while threads:  # subagents whose call is unknown, or nested too deep
-        embedded.append(builder.build(next(iter(threads))))
+    # Subagents whose call is unknown, or nested too deep.
+    embedded += [builder.build(thread) for thread in list(threads) if thread in threads]
     root = {
         "schema_version": SCHEMA_VERSION,
         "session_id": report.session_id,

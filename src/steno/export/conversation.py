@@ -49,6 +49,7 @@ class Conversation:
         self._order = _reading_order(builder, first)
         self._numbers = {index: number for number, index in enumerate(self._order, 1)}
         self._sorted_lines = sorted(builder.lines)
+        self._depths: dict[str | None, int] = {None: 0}  # of the steps of each parent
         self._denials: dict[str, DeniedCall] = {
             denial.id: denial for denial in report.denials if denial.id is not None
         }
@@ -127,14 +128,17 @@ class Conversation:
         )
 
     def _depth(self, parent: str | None) -> int:
-        depth = 0
-        seen = set()
-        while parent is not None and parent not in seen:
-            seen.add(parent)
+        path: dict[str | None, None] = {}  # to the main thread, or to a parent that is known
+        ancestor = parent
+        while ancestor not in self._depths and ancestor not in path:
+            path[ancestor] = None
+            index = self._builder.index_by_call.get(ancestor or "")
+            ancestor = None if index is None else self._builder.parents[index]
+        depth = self._depths.get(ancestor, 0)
+        for step in reversed(path):
             depth += 1
-            index = self._builder.index_by_call.get(parent)
-            parent = None if index is None else self._builder.parents[index]
-        return depth
+            self._depths[step] = depth
+        return self._depths[parent]
 
     def _tool(self, tool: ToolUse) -> ToolUse:
         value = redact(tool.input)
@@ -182,7 +186,7 @@ def _reading_order(builder: StepBuilder, first: int | None) -> list[int]:
         children.setdefault(None if call == index else call, []).append(index)
     top = children.get(None, [])
     if builder.last_result is not None and builder.late_steps:
-        late = {index for index in builder.late_steps if index in top and index != first}
+        late = set(builder.late_steps).intersection(top) - {first}
         before = top.index(builder.last_result)
         rest = [index for index in top[before:] if index not in late]
         top[before:] = [*sorted(late), *rest]

@@ -5,7 +5,7 @@ Of other agents, calls are known by their own id in the session, or only by thei
 their wording. All of them only while the run was active: see `Transcripts.call_identity`.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -173,19 +173,19 @@ def _pair(
     """
     known = {row.id for row in stored}
     known_copies = {row.id for row in new if row.id in known}
-    waiting: dict[Hashable, list[T]] = {}
+    waiting: dict[Hashable, deque[T]] = {}
     for row in stored:
         if row.id in known_copies:
             continue
         place = (row.run is None, _run_of(row, intervals), key(row))
-        waiting.setdefault(place, []).append(row)
+        waiting.setdefault(place, deque()).append(row)
     copies: tuple[list[T], list[T]] = ([], [])
     for row in new:
         run = _run_of(row, intervals)
         others = waiting.get((row.run is not None, run, key(row)))
         if others and run is not None and row.id not in known_copies:
             copies[0].append(row)
-            copies[1].append(others.pop(0))
+            copies[1].append(others.popleft())
     return copies
 
 

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from .. import event as ev
 from ..agents import Agent
 from ..agents.base import HANDOVER_PROMPT
-from ..analysis.attribution import likely_writers
+from ..analysis.attribution import RunningWriters
 from ..analysis.context import context_overhead
 from ..analysis.usage import merge_counters
 from ..codec.decode import decode_raw, decoder, text_of
@@ -104,6 +104,7 @@ class LedgerRowSink(Struct, eq=False):
     _has_event_time: bool = False
     _threads: dict[str, ThreadState] = {}
     _open_calls: dict[str, ParsedToolCall] = {}  # calls without a result
+    _writers: RunningWriters[ParsedToolCall] = field(default_factory=RunningWriters)  # of these
     _calls_by_id: dict[str, ParsedToolCall] = {}
 
     # -- state between the parts of a file -------------------------------------------------------
@@ -119,6 +120,8 @@ class LedgerRowSink(Struct, eq=False):
         self.cwd = state.cwd
         self.at = state.at
         self._calls_by_id.update(state.calls)
+        for id_, call in state.calls.items():
+            self._writers.add(id_, call)
         self._has_event_time = True
 
     def batch(self, is_from_start: bool = True) -> RowBatch:
@@ -305,6 +308,7 @@ class LedgerRowSink(Struct, eq=False):
         )
         self.calls[call.id] = call
         self._open_calls[id_] = call
+        self._writers.add(id_, call)
         self._calls_by_id[id_] = call
 
     def tool_result(
@@ -320,6 +324,7 @@ class LedgerRowSink(Struct, eq=False):
     ) -> None:
         call = self._open_calls.pop(id_, None)
         if call is not None:
+            self._writers.discard(id_)
             call.ok = True
             self.calls[call.id] = call
             if at is not None:
@@ -435,7 +440,7 @@ class LedgerRowSink(Struct, eq=False):
         # Changes observed on disk have no session: take the current one.
         session = event.session or next(reversed(self.sessions), self.default_session)
         own_call = self._calls_by_id.get(event.call or "")
-        call = own_call if event.source == "tool" else self._running_call()
+        call = own_call if event.source == "tool" else self._writers.only()
         path, absolute_path, is_inside = resolve_path(event.path, self.cwd or self.start_folder)
         context = ChangeContext(
             session=session,
@@ -446,11 +451,6 @@ class LedgerRowSink(Struct, eq=False):
             is_inside=is_inside,
         )
         self._changes.add(event, context, call)
-
-    def _running_call(self) -> ParsedToolCall | None:
-        """Return the only running call that can have changed a file; None if several can."""
-        writers = likely_writers(self._open_calls.values())
-        return writers[0] if len(writers) == 1 else None
 
     def _on_text(self, event: ev.Text) -> None:
         if not event.synthetic:

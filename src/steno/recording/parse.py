@@ -217,7 +217,8 @@ class RunParser:
         `session` is used if the stream names none; "*" matches any.
         """
         transcripts = self.agent.transcripts
-        if transcripts.totals_only and not needs_earlier_totals(self.accumulator.results):
+        run = self.accumulator
+        if transcripts.totals_only and not needs_earlier_totals(run.results, run.last_result):
             return None
         reader = self._transcript_reader
         pattern = transcripts.pattern

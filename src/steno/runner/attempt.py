@@ -485,9 +485,7 @@ class AgentRun:
         if self.child is not None and not self.child.has_stdout:
             message = "no output within {:g} s of the start (--first-output)"
             return SilenceLimit(timeouts.first_output, "stalled", message)
-        has_background_work = any(
-            task.status == "running" for task in self.accumulator.background.values()
-        )
+        has_background_work = bool(self.accumulator.running_tasks)
         if self._is_turn_closed:
             limit = timeouts.background if has_background_work else timeouts.after_result
             return SilenceLimit(limit, "after_result")

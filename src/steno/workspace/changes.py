@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from difflib import unified_diff
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import event as ev
-from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, likely_writers
+from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, RunningWriters
 from ..codec.decode import DECODE_ERRORS, decode_lenient, decode_raw, text_of
 from ..report import resolve_path
 
@@ -310,11 +311,13 @@ class ChangeTracker:
 
     def __init__(self, root: str | None = None) -> None:
         self.root = root
-        self._open_calls: dict[str, ev.ToolCall] = {}
+        self._open_calls: set[str] = set()
+        self._writers: RunningWriters[ev.ToolCall] = RunningWriters()
         self._call_starts: dict[str, CallStart] = {}
         self._last_finished_call: tuple[str, datetime | None] | None = None
         self._reported_at: dict[str, datetime | None] = {}  # by tools, per path
         self._changes: dict[ChangeKey, Change] = {}
+        self._observed: dict[str, dict[ChangeKey, None]] = {}  # by path: not reported by a tool
         self._order: dict[ChangeKey, int] = {}
         self._next_order = 0
 
@@ -324,10 +327,13 @@ class ChangeTracker:
         if isinstance(event, ev.Started):
             self.root = self.root or event.cwd
         elif isinstance(event, ev.ToolCall):
-            self._open_calls[event.id] = event
+            self._open_calls.add(event.id)
+            self._writers.add(event.id, event)
             self._call_starts[event.id] = CallStart(event.name, self._next_order)
         elif isinstance(event, ev.ToolResult):
-            if self._open_calls.pop(event.id, None) is not None:
+            if event.id in self._open_calls:
+                self._open_calls.remove(event.id)
+                self._writers.discard(event.id)
                 self._last_finished_call = (event.id, at)
         elif isinstance(event, ev.FileChanged):
             if event.source == "tool":
@@ -361,9 +367,9 @@ class ChangeTracker:
 
     def _responsible_call(self, at: datetime | None) -> str | None:
         """The newest call that can change files, else the one that has just ended."""
-        writers = likely_writers(self._open_calls.values())
-        if writers:
-            return writers[-1].id
+        writer = self._writers.newest()
+        if writer is not None:
+            return writer.id
         if self._last_finished_call is not None and _is_near(self._last_finished_call[1], at):
             return self._last_finished_call[0]
         return None
@@ -373,24 +379,25 @@ class ChangeTracker:
         self._reported_at[name] = at
         start = self._call_starts.get(event.call or "")
         since = self._next_order if start is None else start.order
-        observed = [
-            key
-            for key, change in self._changes.items()
-            if key.path == name
-            and change.source != "tool"
-            and (self._order[key] >= since or self._is_unattributed(key, at))
-        ]
-        for key in observed:  # seen on disk while the call ran: the same change
-            del self._changes[key], self._order[key]
+        for key in self._observed_since(name, since, at):
+            self._remove(key)  # seen on disk while the call ran: the same change
         self._merge(
             Change(
                 path=name, change=event.change, source="tool", call=event.call, at=at, inside=inside
             )
         )
 
-    def _is_unattributed(self, key: ChangeKey, at: datetime | None) -> bool:
-        """Whether it was seen shortly before, without a call: the line may be read later."""
-        return key.call is None and _is_near(self._changes[key].at, at)
+    def _observed_since(self, path: str, since: int, at: datetime | None) -> list[ChangeKey]:
+        """Changes of the file seen on disk: since then, or without a call shortly before `at`.
+
+        A change without a call may belong to one whose line is read later.
+        """
+        observed = self._observed.get(path, {})
+        keys = list(takewhile(lambda key: self._order[key] >= since, reversed(observed)))
+        unattributed = ChangeKey(path, None)
+        if unattributed in observed and self._order[unattributed] < since:
+            keys += [unattributed] if _is_near(self._changes[unattributed].at, at) else []
+        return keys
 
     # -- merging -----------------------------------------------------------------------------------
 
@@ -403,54 +410,54 @@ class ChangeTracker:
             self._changes[key] = change
             self._order[key] = self._next_order
             self._next_order += 1
+            if change.source != "tool":
+                self._observed.setdefault(change.path, {})[key] = None
             return change
         combined = _combine(known.change, change.change)
         if combined is None:
-            del self._changes[key], self._order[key]
+            self._remove(key)
             return None
         source = "tool" if "tool" in (known.source, change.source) else known.source
         self._changes[key] = replace(known, change=combined, source=source)
+        if source == "tool":
+            self._observed.get(key.path, {}).pop(key, None)
         return self._changes[key]
+
+    def _remove(self, key: ChangeKey) -> None:
+        del self._changes[key], self._order[key]
+        self._observed.get(key.path, {}).pop(key, None)
 
 
 def merge_git_changes(known: list[Change], git_changes: list[Change]) -> list[Change]:
     """The known changes, completed with git's: line counts, renames, and what was not reported."""
     last = {change.path: change for change in known}
-    merged = list(known)
+    replaced: dict[int, Change | None] = {}  # by the id of a known change: the rename, or nothing
+    added = []
     for entry in git_changes:
         change = last.get(entry.path)
-        if entry.was is not None:
-            merged = _merge_rename(merged, entry, change, last.get(entry.was))
-        elif change is None:
-            merged.append(entry)
+        old = None if entry.was is None else last.get(entry.was)
+        reported = change or old
+        if reported is None:
+            added.append(entry)
+        elif entry.was is not None:  # one entry for the new and the old name
+            rename = _with_call(entry, reported)
+            if id(reported) in replaced:
+                added.append(rename)
+            else:
+                replaced[id(reported)] = rename
+            if old is not None and old is not reported:
+                replaced[id(old)] = None
         else:
-            change.binary = entry.binary
-            change.added = entry.added
-            change.removed = entry.removed
-            change.mode = entry.mode
-    return merged
+            reported.binary = entry.binary
+            reported.added = entry.added
+            reported.removed = entry.removed
+            reported.mode = entry.mode
+    merged = (replaced.get(id(change), change) for change in known)
+    return [*(change for change in merged if change is not None), *added]
 
 
-def _merge_rename(
-    changes: list[Change], rename: Change, new: Change | None, old: Change | None
-) -> list[Change]:
-    """Replace the entries of the new and the old name by one rename."""
-    reported = new or old
-    if reported is None:
-        return [*changes, rename]
-    combined = replace(
-        rename,
-        call=reported.call,
-        tool=reported.tool,
-        at=reported.at,
-        source=reported.source,
-    )
-    remaining = [
-        change
-        for change in changes
-        if change is reported or (change is not new and change is not old)
-    ]
-    return [combined if change is reported else change for change in remaining]
+def _with_call(change: Change, known: Change) -> Change:
+    return replace(change, call=known.call, tool=known.tool, at=known.at, source=known.source)
 
 
 def _is_near(before: datetime | None, after: datetime | None) -> bool:

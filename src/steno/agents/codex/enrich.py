@@ -7,8 +7,10 @@ without a token total its texts identify it.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
@@ -25,6 +27,8 @@ TURN_START_TYPES = ("task_started", "turn_started")
 MILLISECOND = timedelta(milliseconds=1)
 _STREAM_ITEM_TYPES = {"CommandExecution": "command_execution", "FileChange": "file_change"}
 _PATCHED_FILE_PATTERN = r"(?m)^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$"
+# Calls in parallel end, and are printed, in another order in the stream than in the rollout.
+MAX_CALLS_APART = 100
 _ENRICHING_EVENTS = (
     ev.Usage,
     ev.Compaction,
@@ -182,6 +186,7 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
     """The turn's events with the stream's call ids, without those that the stream has."""
     ids = _call_ids(turn, summary)
     events: list[ev.Event] = [] if turn.started is None else [turn.started]
+    last_success = _last_successful_calls(turn.events)
     for index, event in enumerate(turn.events):
         if isinstance(event, ev.ToolCall):
             if event.id not in ids:
@@ -191,7 +196,7 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
             if id_ not in summary.finished_calls:
                 events.append(event if id_ is None else replace(event, id=id_))
         elif isinstance(event, ev.PermissionDenied):
-            settled = _succeeded_later(turn.events[index + 1 :], event)
+            settled = last_success.get(event.tool or "", -1) > index
             call = ids.get(event.call or "", event.call)
             events.append(replace(event, call=call, settled=settled))
         elif isinstance(event, ev.Result):
@@ -203,48 +208,77 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
 
 def _call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
     """The stream's ids by the rollout's, for calls that are in both: their order is the same."""
-    calls = list(summary.calls)
+    calls: dict[str, deque[StreamCall]] = {}  # by type
+    for call in summary.calls:
+        calls.setdefault(call.item_type, deque()).append(call)
     ids: dict[str, str] = {}
+    matched: set[int] = set()  # ids of the objects: Codex's own may repeat
     for item in turn.items:
-        item_type = _STREAM_ITEM_TYPES[item.type]
-        match = next((call for call in calls if call.item_type == item_type), None)
-        if match is not None:
-            ids[item.id] = match.id
-            calls.remove(match)
+        same_type = calls.get(_STREAM_ITEM_TYPES[item.type])
+        if same_type:
+            call = same_type.popleft()
+            ids[item.id] = call.id
+            matched.add(id(call))
+    left = [call for call in summary.calls if id(call) not in matched]
+    return {**ids, **_ids_by_content(turn, summary, ids, left), **_stderr_call_ids(turn, summary)}
+
+
+def _ids_by_content(
+    turn: Turn, summary: CodexStreamSummary, known: dict[str, str], calls: list[StreamCall]
+) -> dict[str, str]:
+    """The stream's ids by the rollout's, for calls with the same content."""
+    ids: dict[str, str] = {}
+    matched: set[int] = set()  # indexes
+    following = 0  # the index after the last match
+    commands = [_unquoted(call.command) for call in calls]
     for event in turn.events:
-        if not isinstance(event, ev.ToolCall) or event.id in ids:
+        if not isinstance(event, ev.ToolCall) or event.id in known or event.id in ids:
             continue
-        match = next((call for call in calls if _is_same_call(event, call)), None)
-        # With items, an executed command was matched above: only one that was cut off is left.
-        was_executed = match is not None and match.id in summary.finished_calls
-        if match is not None and not (turn.items and match.command and was_executed):
-            ids[event.id] = match.id
-            calls.remove(match)
-    return {**ids, **_stderr_call_ids(turn, summary)}
+        text = _command_in(event.input)
+        content = CallContent(event.name, _unquoted(text), _patched_files(text))
+        nearby = range(
+            max(0, following - MAX_CALLS_APART), min(len(calls), following + MAX_CALLS_APART)
+        )
+        left = (index for index in nearby if index not in matched)
+        index = next((at for at in left if content.is_of(calls[at], commands[at])), None)
+        if index is None:
+            continue
+        # With items, an executed command is known: only one that was cut off is left.
+        was_executed = calls[index].id in summary.finished_calls
+        if not (turn.items and calls[index].command and was_executed):
+            ids[event.id] = calls[index].id
+            matched.add(index)
+            following = index + 1
+    return ids
 
 
-def _is_same_call(event: ev.ToolCall, call: StreamCall) -> bool:
-    """Whether a call of the rollout is one of the stream: by its files, command or tool."""
-    text = _command_in(event.input)
-    paths = re.findall(_PATCHED_FILE_PATTERN, text)
-    if call.item_type == "file_change":
-        return bool(call.paths) and all(path.endswith(tuple(paths)) for path in call.paths)
-    if call.item_type == "command_execution":
-        return text != "" and not paths and _unquoted(text) in _unquoted(call.command)
-    return event.name == call.name
+class CallContent(NamedTuple):
+    """A call of the rollout: its tool, its command without quoting, the files of its patch."""
+
+    name: str
+    command: str
+    paths: tuple[str, ...]
+
+    def is_of(self, call: StreamCall, command: str) -> bool:
+        """Whether it is a call of the stream; `command` is that call's, without quoting."""
+        if call.item_type == "file_change":
+            return bool(call.paths) and all(path.endswith(self.paths) for path in call.paths)
+        if call.item_type == "command_execution":
+            return self.command != "" and not self.paths and self.command in command
+        return self.name == call.name
 
 
 def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
     """The ids that calls on stderr were given, by the rollout's ids; their messages are equal."""
-    calls = list(summary.stderr_calls)
+    calls: dict[str, deque[str]] = {}  # ids by message
+    for call in summary.stderr_calls:
+        calls.setdefault(call.error, deque()).append(call.id)
     ids = {}
     for event in turn.events:
         if isinstance(event, ev.ToolResult) and event.is_error:
-            error = text_of(event.content)
-            match = next((call for call in calls if call.error == error), None)
-            if match is not None:
-                calls.remove(match)
-                ids[event.id] = match.id
+            same_error = calls.get(text_of(event.content))
+            if same_error:
+                ids[event.id] = same_error.popleft()
     return ids
 
 
@@ -259,20 +293,25 @@ def _command_in(input_: Raw) -> str:
     return command if isinstance(command, str) else ""
 
 
+def _patched_files(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(_PATCHED_FILE_PATTERN, text))
+
+
 def _unquoted(command: str) -> str:
     """A command without quoting: the stream wraps it in another shell's quotes."""
     return re.sub(r"[\"'\\]", "", command)
 
 
-def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> bool:
-    """Whether a later call of the same tool succeeded."""
-    calls = {
-        event.id for event in events if isinstance(event, ev.ToolCall) and event.name == denied.tool
+def _last_successful_calls(events: list[ev.Event]) -> dict[str, int]:
+    """The index of each tool's last call that succeeded."""
+    successes = {
+        event.id for event in events if isinstance(event, ev.ToolResult) and not event.is_error
     }
-    return any(
-        isinstance(event, ev.ToolResult) and event.id in calls and not event.is_error
-        for event in events
-    )
+    return {
+        event.name: index
+        for index, event in enumerate(events)
+        if isinstance(event, ev.ToolCall) and event.id in successes
+    }
 
 
 def _amended_result(result: ev.Result, turn: Turn, summary: CodexStreamSummary) -> ev.Result:

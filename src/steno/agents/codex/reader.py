@@ -4,6 +4,7 @@ The stream lacks the model, the window, the usage per request, durations, calls 
 executed, and interruptions: see `enrich`.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -42,7 +43,7 @@ class CodexReader:
         self._summary = CodexStreamSummary()
         self._open_items: set[str] = set()  # calls without a result
         self._texts: list[str] = []  # of the current request
-        self._repeatable_texts: list[str] = []  # that a repeated request may print again
+        self._repeatable_texts: Counter[str] = Counter()  # that a repeated request may print again
         self._last_text: str | None = None
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -107,7 +108,7 @@ class CodexReader:
         """Never the end of a turn: Codex retries, or a turn.failed follows."""
         if tables.parse_reconnect(text) is None:
             return [ev.Notice(*head, "error", text)]
-        self._repeatable_texts += self._texts
+        self._repeatable_texts.update(self._texts)
         self._texts.clear()
         return retry_events(head, text)
 
@@ -157,8 +158,8 @@ class CodexReader:
     def _text(self, item: Item, head: EventHead) -> list[ev.Event]:
         """A text; one that a repeated request prints again is counted once."""
         text = item.text or ""
-        if text in self._repeatable_texts:
-            self._repeatable_texts.remove(text)
+        if self._repeatable_texts[text]:
+            self._repeatable_texts[text] -= 1
             return [ev.Notice(*head, "repeated", text)]
         self._texts.append(text)
         self._summary.texts.append(text)

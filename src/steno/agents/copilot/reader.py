@@ -56,17 +56,17 @@ class CopilotReaderState(Struct):
     agents: dict[str, str] = field(default_factory=dict)  # subagent id -> the call that started it
     window: int | None = None
     model: str | None = None
-    prompts: list[str] = field(default_factory=list)
+    prompts: set[str] = field(default_factory=set)
     text: str | None = None
     error: tuple[str | None, int | None, str] | None = None  # kind, HTTP status, text
     # The last failed request: attempt, HTTP status, message.
     upstream: tuple[int | None, int | None, str] = (None, None, "")
     aborted: str | None = None  # why it was interrupted
-    away: list[str] = field(default_factory=list)  # calls in the background
+    away: set[str] = field(default_factory=set)  # calls in the background
     begun: datetime | None = None
     asking_ms: int = 0  # spent in successful requests
     asked: int = 0  # number of successful requests
-    editing: list[str] = field(default_factory=list)  # open calls that change files
+    editing: set[str] = field(default_factory=set)  # open calls that change files
     recorded: bool = False  # this version records each request
     resumed: bool = False
     answers: int = 0  # messages of the model since the start of the run
@@ -248,7 +248,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         if before is None:
             is_exact = not state.resumed or totals.requests == state.answers
             return replace(totals, includes_earlier_runs=not is_exact)
-        files = [path for path in totals.files if path not in before.files]
+        known_files = set(before.files)
+        files = [path for path in totals.files if path not in known_files]
         since = totals.requests - before.requests
         if abs(since - state.answers) >= abs(totals.requests - state.answers):
             return replace(totals, files=files)
@@ -278,7 +279,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         self._state.aborted = None
         prompt = _prompt_id(data)
         if prompt is not None:
-            self._state.prompts.append(prompt)
+            self._state.prompts.add(prompt)
         return [ev.UserMessage(*head, "prompt", data.content or "")]
 
     def _text(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
@@ -307,9 +308,9 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         kind = tables.tool_kind(name, data.mcp_server_name)
         background = kind == "shell" and input_.mode == "async" and input_.detach is not True
         if background:
-            self._state.away.append(id_)
+            self._state.away.add(id_)
         if kind in ("file_write", "file_edit"):
-            self._state.editing.append(id_)
+            self._state.editing.add(id_)
         return [
             ev.ToolCall(
                 *head,
@@ -344,8 +345,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
     def _file_changes(self, id_: str, data: EventData, failed: bool) -> list[tuple[str, str]]:
         """The files that a call changed: as listed, else (1.0.60) in the diff of its result."""
         is_editing = id_ in self._state.editing
-        if is_editing:
-            self._state.editing.remove(id_)
+        self._state.editing.discard(id_)
         if data.file_edits is not None:
             return [
                 (edit.path, tables.CHANGE_KINDS.get(edit.kind, "modified"))
@@ -426,7 +426,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         number, _, _, at = head
         head = (number, line.session_id, None, at)
         events: list[ev.Event] = [
-            ev.TaskEnded(*head, call, call, "completed") for call in state.away
+            ev.TaskEnded(*head, call, call, "completed") for call in sorted(state.away)
         ]
         duration = None
         if at is not None and state.begun is not None:

@@ -81,8 +81,8 @@ class GeminiTranscriptState(Struct):
 
     session: str | None = None
     message: str | None = None  # the last message
-    calls: list[str] = field(default_factory=list)  # its calls so far
-    done: list[str] = field(default_factory=list)  # those with a result
+    calls: set[str] = field(default_factory=set)  # its calls so far
+    done: set[str] = field(default_factory=set)  # those with a result
     placed: bool = False  # the working directory is known
 
 
@@ -162,8 +162,8 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
         events: list[ev.Event] = []
         if message.id is None or message.id != state.message:
             state.message = message.id
-            state.calls = []
-            state.done = []
+            state.calls = set()
+            state.done = set()
             events += _message_events(head, message)
         for call in message.toolCalls or ():
             events += self._tool_call_events(head, message, call)
@@ -174,7 +174,7 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
     ) -> list[ev.Event]:
         events: list[ev.Event] = []
         if call.id not in self._state.calls:
-            self._state.calls.append(call.id)
+            self._state.calls.add(call.id)
             events.append(
                 ev.ToolCall(
                     *head,
@@ -188,7 +188,7 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
             )
         if call.status not in ("success", "error", "cancelled") or call.id in self._state.done:
             return events
-        self._state.done.append(call.id)
+        self._state.done.add(call.id)
         number, session, _, at = head
         head = (number, session, None, call.timestamp or at)
         output = text_of(call.resultDisplay)

@@ -160,9 +160,9 @@ class QwenReader:
             return []
         self._failure = None
         if event.parent is None:
-            self._summary.requests.append(
-                RequestTokens(event.input or 0, event.cache_read or 0, event.output or 0)
-            )
+            request = RequestTokens(event.input or 0, event.cache_read or 0, event.output or 0)
+            self._summary.requests.append(request)
+            self._summary.tokens += request.input + request.output
         input_ = uncached_input(event.input, event.cache_read)
         return [replace(event, input=input_, cache_write=0, final=True)]
 
@@ -251,8 +251,7 @@ class QwenReader:
 
     def _exceeds_requests(self, usage: ev.ModelUsage) -> bool:
         """Whether a result includes helpers or earlier runs of the session."""
-        requests = sum(request.input + request.output for request in self._summary.requests)
-        return (usage.input or 0) + (usage.output or 0) > requests
+        return (usage.input or 0) + (usage.output or 0) > self._summary.tokens
 
 
 def _with_error(result: ev.Result, message: str) -> ev.Result:

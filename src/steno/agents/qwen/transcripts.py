@@ -244,6 +244,7 @@ class QwenStreamSummary(Struct):
     """What identifies the run of the stream in a chat."""
 
     requests: list[RequestTokens] = field(default_factory=list)  # of the main thread
+    tokens: int = 0  # of these requests
     result: ev.Result | None = None  # the last one
     result_count: int = 0
 
@@ -285,13 +286,18 @@ def _find_run(
 ) -> list[ApiResponse] | None:
     """The requests of the last prompts that match those of the stream; None if none do."""
     count = summary.result_count
+    main_thread: list[RequestTokens] = []  # of all prompts
+    first = [0]  # of each prompt, in main_thread
+    for prompt in prompts:
+        main_thread += (_request_tokens(entry) for entry in prompt if entry.subagent_name is None)
+        first.append(len(main_thread))
     for start in range(len(prompts) - count, -1, -1):
-        responses = [response for prompt in prompts[start : start + count] for response in prompt]
-        main_thread = [
-            _request_tokens(response) for response in responses if response.subagent_name is None
-        ]
-        if main_thread == summary.requests:
-            return responses
+        part = range(first[start], first[start + count])
+        if len(part) == len(summary.requests) and all(
+            main_thread[index] == request
+            for index, request in zip(part, summary.requests, strict=True)
+        ):
+            return [response for prompt in prompts[start : start + count] for response in prompt]
     return None
 
 

@@ -3,12 +3,7 @@
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from ...analysis.attribution import (
-    CallSpan,
-    call_running_at,
-    file_changing_calls,
-    only_possible_call,
-)
+from ...analysis.attribution import CallSpan, CallTimes, only_possible_call
 from ...report import resolve_path
 from ...workspace.changes import Change
 from ..protocol import Store, query_value
@@ -39,7 +34,7 @@ def list_changes(store: Store, table: str, id_: str) -> list[Change]:
     calls = _list_calls(store, table, id_)
     root = project_folder(store, table, id_)
     tools = {call.call: call.name for call in calls}
-    spans = file_changing_calls(
+    times = CallTimes(
         CallSpan(call.call, call.kind, call.at, call.at + (call.duration_ms or 0)) for call in calls
     )
     sql = (
@@ -49,7 +44,7 @@ def list_changes(store: Store, table: str, id_: str) -> list[Change]:
     changes = []
     for path, change, source, call, at, is_inside in store.query(sql, (id_,)):
         if not call and source != "git":
-            call = call_running_at(spans, at)
+            call = times.call_at(at)
         if path[:1] == "/":
             path, _, is_inside = resolve_path(path, root)
         changes.append(
