@@ -108,6 +108,9 @@ class AgentProfile(Protocol):
     @property
     def classify_exit(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
 
+    @property
+    def totals_omit_subagents(self) -> bool: ...
+
 
 class Tokens(Struct, frozen=True, gc=False):
     """Four disjoint counters and their sum; `reasoning` is part of `output`."""

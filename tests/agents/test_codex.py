@@ -224,10 +224,10 @@ def read_with_rollout(tmp_path: Path, stdout: bytes, rollout: list[Json]) -> ste
 
 
 @pytest.mark.parametrize(
-    ("texts", "requests"), [(["Third."], 0), (["Third.", "Third done."], 2), ([], 0)]
+    ("texts", "requests"), [(["Third."], None), (["Third.", "Third done."], 2), ([], 0)]
 )
 def test_a_failed_turn_of_an_older_version_is_found_by_its_texts(
-    tmp_path: Path, texts: list[str], requests: int
+    tmp_path: Path, texts: list[str], requests: int | None
 ) -> None:
     """Without a total, another run's turn must not be taken for this one."""
     rollout = rollout_of("0.80.0/resume_third")
@@ -259,7 +259,7 @@ def test_a_failed_turn_whose_end_does_not_say_why(tmp_path: Path) -> None:
     assert (result.verdict, result.requests, result.tokens.total) == ("auth", 2, 16106)
     assert result.duration_ms == 176
     other = read_with_rollout(tmp_path / "other", stream(start, message(1, "x"), failed), rollout)
-    assert (other.verdict, other.requests) == ("auth", 0)
+    assert (other.verdict, other.requests) == ("auth", None)
 
 
 def test_the_files_of_a_rollout_without_items() -> None:
@@ -327,6 +327,7 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ),
         ("We’re currently experiencing high demand, which may cause temporary errors.", "api"),
         ("Missing environment variable: `OPENAI_API_KEY`.", "auth"),
+        ("The model `gpt-x` does not exist or you do not have access to it.", "invalid_request"),
     ],
 )
 def test_a_failed_turn_by_its_message(message: str, verdict: str) -> None:

@@ -21,7 +21,7 @@ PARENT = "01a1f091-ff0f-7932-9585-ed014da64fc7"
 
 def line(kind: str, at: float = 0.0, **payload: Any) -> Json:
     """A line of a rollout, `at` seconds after the start."""
-    minutes, seconds = divmod(at, 60)
+    minutes, seconds = divmod(600 + at, 60)
     time = f"2025-11-01T10:{int(minutes):02}:{seconds:06.3f}Z"
     return {"timestamp": time, "type": kind, "payload": payload}
 
@@ -241,7 +241,8 @@ SEQUENCES = [
 def test_each_request_counts_once(
     version: str | None, name: str, order: list[Any], requests: list[int]
 ) -> None:
-    lines = [meta(version), context()]
+    start = -10.0 if "cut" in name else 0.0  # lines of an earlier run are missing
+    lines = [meta(version, at=start), context()]
     for number, step in enumerate(order):
         if step is None or isinstance(step, int):
             lines.append(count(step, step or 0))
@@ -591,6 +592,21 @@ def test_a_stream_of_0_40_that_stops_has_no_result() -> None:
     begun = message("exec_command_begin", call_id="c", command=["bash", "-lc", "sleep 9"])
     report = read(SETUP, {"prompt": "do"}, message("agent_message", message="Wait."), begun)
     assert (report.verdict, report.complete, report.requests) == ("no_result", False, None)
+
+
+@pytest.mark.parametrize(
+    ("info", "verdict"),
+    [
+        ("model_not_found", "invalid_request"),
+        ("misalignment_policy_violation", "refused"),
+        ("context_window_exceeded", "context_full"),
+        ("hologram", "api"),
+    ],
+)
+def test_a_failed_turn_by_its_error_info(info: str, verdict: str) -> None:
+    error = {"message": "It failed.", "codex_error_info": info}
+    report = read(meta("0.169.0"), line("event_msg", type="task_complete", error=error))
+    assert report.verdict == verdict
 
 
 # -- session files beside a stream -------------------------------------------------------------

@@ -721,6 +721,33 @@ def test_an_error_subtype_without_a_text_is_named(subtype: str, error: str) -> N
     assert report(*HALF, result(None, subtype=subtype, is_error=True)).error == error
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The model `gpt-x` does not exist or you do not have access to it.",  # Codex 0.169
+        "[API Error: models/nope is not found for API version v1beta]",  # Gemini 0.61
+        "ModelNotFoundError: models/nope",
+        "Model not found: fake/nope. Did you mean: fake-coder?",  # OpenCode
+        "model 'llama9' not found, try pulling it first",  # Ollama
+        "Publisher Model `projects/p/models/m` was not found or you lack access",
+        "The 'gpt-5-codex' model is not supported when using Codex with a ChatGPT account.",
+        "Unknown model: x",
+        "code: model_not_found",
+    ],
+)
+def test_a_model_that_is_not_there_is_a_bad_request(message: str) -> None:
+    """No status comes with it."""
+    assert report(init(), failed(message)).verdict == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["the model server was not reached", "the model said no", "file not found: models/x.py"],
+)
+def test_other_words_about_models_are_no_bad_request(message: str) -> None:
+    assert report(init(), failed(message)).verdict == "api"
+
+
 def test_a_denial_without_a_text_names_the_tool() -> None:
     denial = {"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "rm x"}}
     line = result(

@@ -290,6 +290,10 @@ def default_scan_usage(lines: Iterable[bytes]) -> Iterator[Event]:
     return iter(())
 
 
+def default_sessions_in(line: bytes) -> Iterable[str]:
+    return ()
+
+
 def default_build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     raise StenoError("this agent cannot be started, only read: it defines no build_command")
 
@@ -394,10 +398,12 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     `is_line` distinguishes a transcript line from a stream line. `folders` gets the environment and
     the home folder. `scan_usage` yields only the events that a usage sum needs. `pattern` returns a
     glob, below one of the folders, for the files that complete the stream of a session; the agent's
-    reader is then an `EnrichingReader`. `auto_import`: import them by default; False if request ids
-    differ between stream and transcript, which would count a run twice. `totals_marker`: bytes in
-    lines with totals of the session; a recording keeps those of earlier runs, to subtract them.
-    `totals_only`: nothing else of the files is needed, so a recording keeps only the last of them.
+    reader is then an `EnrichingReader`. `sessions_in` returns the sessions of subagents that a line
+    names, whose files complete the stream, too. `auto_import`: import them by default; False if
+    request ids differ between stream and transcript, which would count a run twice.
+    `totals_marker`: bytes in lines with totals of the session; a recording keeps those of earlier
+    runs, to subtract them. `totals_only`: nothing else of the files is needed, so a recording keeps
+    only the last of them.
     `call_identity`: what shows that a call in a transcript is one of the stream: its `message` and
     its place in it, its own `id` within the session, or only its `order` among those of its tool.
     """
@@ -406,6 +412,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     folders: Callable[[Mapping[str, str], str], list[str]] = default_transcript_folders
     scan_usage: Callable[[Iterable[bytes]], Iterator[Event]] = default_scan_usage
     pattern: Callable[[str], str] | None = None
+    sessions_in: Callable[[bytes], Iterable[str]] = default_sessions_in
     auto_import: bool = True
     totals_marker: bytes | None = None
     totals_only: bool = False
@@ -432,7 +439,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     agent's; `context_window` the window of a model; `allow_rule` the rule that would have allowed a
     denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict
     and message for an exit code without a result, given the lines of stderr; `read_stderr` the
-    events of a line of stderr.
+    events of a line of stderr. `totals_omit_subagents`: the agent's figures leave out the requests
+    of subagents, which only their own session files have.
     """
 
     name: str
@@ -443,6 +451,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     context_window: Callable[[str], int | None] = default_context_window
     allow_rule: AllowRule = default_allow_rule
     classify_exit: Callable[[int, Sequence[str]], tuple[str, str] | None] = default_classify_exit
+    totals_omit_subagents: bool = False
     capabilities: Capabilities = Capabilities()
     hints: HintTemplates = HintTemplates()
     launch: Launch = Launch()

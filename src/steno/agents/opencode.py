@@ -515,6 +515,7 @@ AGENT = Agent(
         stream="--format json",
     ),
     classify_exit=classify_exit,
+    totals_omit_subagents=True,
     launch=Launch(
         build_command=build_command,
         shows_requests=True,

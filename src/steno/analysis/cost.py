@@ -73,6 +73,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         uncovered = [*omitted, *uncovered]
     measured = main_input + _sum_input(others) - _sum_input(uncovered)
     report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
+    _warn_of_subagents(run, report)
     report.requests = _count_requests(run, report.tokens)
     report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
@@ -98,6 +99,20 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
 
 
+def _warn_of_subagents(run: Accumulator, report: Report) -> None:
+    """Mark the figures as a lower bound if they leave out the requests of subagents."""
+    if not run.agent.totals_omit_subagents or report.tokens.total is None:
+        return
+    parents = {request.parent for request in run.requests.values()}
+    measured = {run.call_by_task.get(parent or "", parent) for parent in parents}
+    missing = len(run.subagents.keys() - measured)
+    if missing:
+        count = "1 subagent" if missing == 1 else f"{missing} subagents"
+        report.warnings.append(
+            f"tokens, cost and requests are a lower bound: those of {count} are not reported"
+        )
+
+
 def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int | None:
     """The cost of the requests by the price table; unknown if one of them is."""
     if price is zero_price:
@@ -119,7 +134,7 @@ def _only_model(run: Accumulator) -> str | None:
 def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
     """The number of requests; unknown if a result shows their sum only, or nothing shows any."""
     listed = len(run.requests) or sum(result.requests or 0 for result in run.results)
-    has_answers = bool(run.calls) or any(not result.is_error for result in run.results)
+    has_answers = run.calls or run.texts or any(not result.is_error for result in run.results)
     if not (listed or run.unmeasured_requests) and tokens.total is None and has_answers:
         return None
     if listed or run.unmeasured_requests or not tokens.total:

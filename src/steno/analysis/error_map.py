@@ -115,6 +115,14 @@ _AUTH_PATTERN = (
     + r"|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in"
     r"|please run /login"
 )
+# A model that the service does not know. Codex 0.169 and Gemini print no status with it.
+_NO_MODEL_PATTERN = (
+    r"\bmodel_not_found\b|\bModelNotFoundError\b|\bmodel not found\b"
+    r"|\b(?:no such|unknown|invalid|unsupported) model\b"
+    r"|\bmodels?[ :/`'\"]{1,3}[\w./:@-]{1,100}[`'\"]? (?:does not exist"
+    r"|(?:is |was )?not (?:found|supported|available))"
+    r"|[`'\"][\w./:@-]{1,100}[`'\"] model is not supported"
+)
 
 VERDICT_HINTS = {
     "rate_limit": "wait until the limit resets, then resume; or use another model or account",
@@ -195,9 +203,11 @@ def verdict_of_status(status: int | None) -> str | None:
 
 
 def classify_by_text(text: str) -> str:
-    """billing, rate_limit, auth or api, by the words of an error text."""
+    """billing, rate_limit, auth, invalid_request or api, by the words of an error text."""
     if contains_pattern(BILLING_PATTERN, text):
         return "billing"
     if contains_pattern(_RATE_LIMIT_PATTERN, text):
         return "rate_limit"
-    return "auth" if contains_pattern(_AUTH_PATTERN, text) else "api"
+    if contains_pattern(_AUTH_PATTERN, text):
+        return "auth"
+    return "invalid_request" if contains_pattern(_NO_MODEL_PATTERN, text) else "api"

@@ -49,6 +49,7 @@ class _NoAgent:
 
     name = ""
     hints = HintTemplates()
+    totals_omit_subagents = False
 
     def context_window(self, model: str) -> int | None:
         return None

@@ -5,7 +5,7 @@ The first line usually decides; the lines after it are checked only if it does n
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -163,6 +163,7 @@ def _is_subagent_transcript(path: Path) -> bool:
 
 FIRST_LINE_BUFFER_BYTES = 1 << 13  # for reading only the first line
 BINARY_CHECK_BYTES = 1 << 16  # checked to reject binary files
+MAX_SESSIONS = 1000  # of subagents in one run
 MAX_EXIT_CODE_CHARS = 15  # longer than any exit code
 
 Source = (
@@ -253,6 +254,26 @@ def read_transcripts(
                     or (totals_marker is not None and totals_marker in line)
                     or is_line_since(line, since)
                 )
+
+
+def read_session(
+    agent: Agent, session: str | None, folders: Sequence[str], since: str = "", prefix: str = ""
+) -> Iterator[bytes]:
+    """The lines of a session's transcripts, then those of the subagents that they name.
+
+    `prefix` stands before the glob, `since` is as in `read_transcripts`.
+    """
+    transcripts = agent.transcripts
+    if session is None or transcripts.pattern is None:
+        return
+    sessions = [session]
+    for name in sessions:  # grows
+        pattern = prefix + transcripts.pattern(name)
+        for line in read_transcripts(pattern, folders, since, transcripts.totals_marker):
+            yield line
+            for found in transcripts.sessions_in(line):
+                if len(sessions) < MAX_SESSIONS and found not in sessions:
+                    sessions += filter(agent.is_session_id, (found,))
 
 
 def last_session_totals(
@@ -382,18 +403,19 @@ class RecordingInput:
 
         All of `sessions`, which is what steno keeps, else those named like the session, anywhere.
         """
-        if (folder / "sessions").is_dir():
-            return read_transcripts(parser.transcript_pattern("*"), [str(folder / "sessions")])
+        sessions = folder / "sessions"
+        if sessions.is_dir():
+            return read_session(parser.agent, parser.transcript_session("*"), [str(sessions)])
         pattern = parser.transcript_pattern()
         if pattern is None or next(folder.glob(f"*/{pattern}"), None) is None:
             return None
-        return read_transcripts(f"*/{pattern}", [str(folder)])
+        return read_session(parser.agent, parser.transcript_session(), [str(folder)], prefix="*/")
 
 
 def local_transcript_lines(parser: RunParser) -> Iterator[bytes]:
     """The lines of the session's transcripts in the folders of the agent."""
     folders = parser.agent.transcripts.folders(os.environ, str(Path.home()))
-    return read_transcripts(parser.transcript_pattern(), folders)
+    return read_session(parser.agent, parser.transcript_session(), folders)
 
 
 def open_recording(source: Source, name: str = "stream") -> RecordingInput:

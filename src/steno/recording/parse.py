@@ -211,23 +211,28 @@ class RunParser:
             return None
         return cast(EnrichingReader, self._reader)
 
-    def transcript_pattern(self, session: str | None = None) -> str | None:
-        """A glob, below the agent's folders, for the transcripts that complete this run.
+    def transcript_session(self, session: str | None = None) -> str | None:
+        """The session whose transcripts complete this run; None if none do.
 
-        `session` is used if the stream names none; "*" matches any.
+        `session` is used if the stream names none; "*" stands for any.
         """
         transcripts = self.agent.transcripts
         run = self.accumulator
         if transcripts.totals_only and not needs_earlier_totals(run.results, run.last_result):
             return None
         reader = self._transcript_reader
-        pattern = transcripts.pattern
-        if reader is None or pattern is None:
+        if reader is None:
             return None
         session = reader.session or session
         if session is None or not (session == "*" or self.agent.is_session_id(session)):
             return None
-        return pattern(session)
+        return session
+
+    def transcript_pattern(self, session: str | None = None) -> str | None:
+        """A glob, below the agent's folders, for the transcripts of that session."""
+        pattern = self.agent.transcripts.pattern
+        session = self.transcript_session(session)
+        return None if pattern is None or session is None else pattern(session)
 
     def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
         """The events in transcript lines that the stream did not have."""

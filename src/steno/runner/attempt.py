@@ -26,7 +26,7 @@ from ..errors import RecordingError
 from ..pricing import preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
 from ..recording.format import BackendInfo, Header, Record, Recorder, encode_alert
-from ..recording.open import last_session_totals, read_transcripts
+from ..recording.open import last_session_totals, read_session
 from ..recording.parse import RunParser
 from ..report import Report
 from ..workspace.change_watcher import ObservedChange
@@ -266,11 +266,12 @@ class AgentRun:
         options = self.launch_options
         if transcripts.totals_only and (not options.continue_ or options.fork):
             return ()  # its totals are recorded, or another's
-        pattern = self.parser.transcript_pattern(self.requested_session_id)
         since = _transcript_timestamp(self.started_at)
         folders = self._transcript_folders
         if not transcripts.totals_only:
-            return read_transcripts(pattern, folders, since, transcripts.totals_marker)
+            session = self.parser.transcript_session(self.requested_session_id)
+            return read_session(self.agent, session, folders, since)
+        pattern = self.parser.transcript_pattern(self.requested_session_id)
         line = last_session_totals(pattern, folders, transcripts.totals_marker, since)
         return () if line is None else (line,)
 

@@ -19,6 +19,7 @@ in `wire` and `outputs`.
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..registry import is_codex
+from .collab import threads_in
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,
@@ -63,6 +64,7 @@ AGENT = Agent(
         stream="--json",
     ),
     classify_exit=classify_exit,
+    totals_omit_subagents=True,
     launch=Launch(
         build_command=build_command,
         help_args=("exec", "--help"),
@@ -80,6 +82,7 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
+        sessions_in=threads_in,
         call_identity="order",
     ),
     installation=Installation(

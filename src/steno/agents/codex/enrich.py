@@ -8,7 +8,7 @@ without a token total its texts identify it.
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -17,8 +17,11 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import decode_first_object, decode_raw, text_of
+from .collab import spawned_threads
 from .events import file_changes
 from .rollout import RolloutReader
+from .subagents import SubagentThreads
+from .totals import describe_difference, tokens_of
 from .wire import CodexLine, Item, Payload, TokenUsage
 
 # The totals of a thread that every version prints: they grow with each turn.
@@ -26,6 +29,7 @@ _IDENTIFYING_COUNTERS = ("input_tokens", "cached_input_tokens", "output_tokens")
 TURN_START_TYPES = ("task_started", "turn_started")
 MILLISECOND = timedelta(milliseconds=1)
 _STREAM_ITEM_TYPES = {"CommandExecution": "command_execution", "FileChange": "file_change"}
+_ROLLOUT_TOOL_NAMES = {"wait": "wait_agent"}  # by those of the stream
 _PATCHED_FILE_PATTERN = r"(?m)^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$"
 # Calls in parallel end, and are printed, in another order in the stream than in the rollout.
 MAX_CALLS_APART = 100
@@ -36,6 +40,8 @@ _ENRICHING_EVENTS = (
     ev.PermissionDenied,
     ev.ToolCall,
     ev.ToolResult,
+    ev.TaskStarted,
+    ev.TaskEnded,
     ev.Result,
 )
 
@@ -88,8 +94,13 @@ class CodexStreamSummary(Struct):
 
 
 class Turn(Struct):
-    """One turn of a rollout, and what identifies it."""
+    """One turn of a rollout, and what identifies it.
 
+    `difference` is that of the thread's own total to its requests before the turn; `next_at` is
+    when the next turn started.
+    """
+
+    difference: int = 0
     events: list[ev.Event] = field(default_factory=list)
     total_usage: TokenUsage | None = None
     result: ev.Result | None = None
@@ -100,46 +111,88 @@ class Turn(Struct):
     started: ev.Started | None = None
     started_at: datetime | None = None
     last_at: datetime | None = None
+    next_at: datetime | None = None
 
 
 def enrich(
     session: str | None, summary: CodexStreamSummary, lines: Iterable[bytes]
 ) -> list[ev.Event]:
-    """Return the events of the stream's run that only its rollout has."""
-    match = None
-    for turn in _turns(session, lines):
-        if _matches_stream(turn, summary):
-            match = turn
-    return [] if match is None else _merge(match, summary)
-
-
-def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
-    """The turns of a thread. Lines before the thread's first line belong to another thread."""
-    rollout = RolloutReader()
-    turn = Turn()
-    has_begun = False
+    """Return the events of the stream's run that only its rollout, and those of subagents, have."""
+    main = TurnFinder(summary)
+    subagents = SubagentThreads()
+    thread: TurnFinder | SubagentThreads | None = None
+    follows_meta = False
     for data in lines:
         line = decode_first_object(data, CodexLine)
         if line is None or line.payload is None:
             continue
-        is_first = line.type == "session_meta" and line.payload.id == session
-        if rollout.session is None and not is_first:
-            continue
-        if line.type == "event_msg" and _starts_turn(line.payload, turn):
-            if has_begun:
-                yield turn
-                turn = Turn()
-            has_begun = True
-            turn.is_marked = line.payload.type in TURN_START_TYPES
-            turn.started_at = line.timestamp
+        is_meta = line.type == "session_meta"
+        if is_meta and not follows_meta:  # the first line of a file
+            is_main = line.payload.id == session
+            thread = main if is_main else subagents.begin(line.payload)
+        follows_meta = is_meta
+        if thread is not None:
+            thread.add(line, data)
+    match = main.close()
+    if match is None or session is None:
+        return []
+    ids = _call_ids(match, summary)
+    events = _merge(match, summary, ids)
+    return events + subagents.events(session, main.spawned, ids, match.started_at, match.next_at)
+
+
+class TurnFinder:
+    """Finds the turn of the stream among those of its thread: the last one that matches."""
+
+    def __init__(self, summary: CodexStreamSummary) -> None:
+        self.spawned: dict[str, str] = {}  # thread of a subagent -> call
+        self._summary = summary
+        self._rollout = RolloutReader()
+        self._turn = Turn()
+        self._has_begun = False
+        self._match: Turn | None = None
+
+    def add(self, line: CodexLine, data: bytes) -> None:
+        """Add a line of the thread's rollout."""
+        payload = line.payload or Payload()
+        events = self._rollout.events(line, data, 0)
+        if self._rollout.is_copying:
+            return
+        if line.type == "event_msg" and _starts_turn(payload, self._turn):
+            self._begin_turn(line, payload)
+        turn = self._turn
         if line.type == "event_msg":  # other lines of the next turn may precede its start
             turn.last_at = line.timestamp or turn.last_at
-        events = rollout.events(line, data, 0)
-        _add_to_turn(turn, line.payload, events)
+        self.spawned |= spawned_threads(payload)
+        _add_to_turn(turn, payload, events)
         if any(isinstance(event, ev.Started) for event in events) or line.type == "turn_context":
-            turn.started = rollout.started_event(turn.started_at)
-    if rollout.session is not None:
-        yield turn
+            turn.started = self._rollout.started_event(turn.started_at)
+
+    def close(self) -> Turn | None:
+        """End the thread and return the turn of the stream, if there is one."""
+        self._end_turn()
+        return self._match
+
+    def _begin_turn(self, line: CodexLine, payload: Payload) -> None:
+        if self._has_begun:
+            self._turn.next_at = line.timestamp
+            self._end_turn()
+            self._turn = Turn(self._rollout.difference)
+        self._has_begun = True
+        self._turn.is_marked = payload.type in TURN_START_TYPES
+        self._turn.started_at = line.timestamp
+
+    def _end_turn(self) -> None:
+        turn = self._turn
+        if self._rollout.session is None or not _matches_stream(turn, self._summary):
+            return
+        self._match = turn
+        missing = self._rollout.difference - turn.difference
+        if missing:
+            requests = [event for event in turn.events if isinstance(event, ev.Usage)]
+            measured = sum(tokens_of(request) for request in requests)
+            text = describe_difference(measured, measured + missing)
+            turn.events.append(ev.Notice(*(0, None, None, turn.last_at), "totals", text))
 
 
 def _starts_turn(payload: Payload, current: Turn) -> bool:
@@ -182,9 +235,8 @@ def _matches_stream(turn: Turn, summary: CodexStreamSummary) -> bool:
     return is_unexplained and turn.texts == summary.texts
 
 
-def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
+def _merge(turn: Turn, summary: CodexStreamSummary, ids: dict[str, str]) -> list[ev.Event]:
     """The turn's events with the stream's call ids, without those that the stream has."""
-    ids = _call_ids(turn, summary)
     events: list[ev.Event] = [] if turn.started is None else [turn.started]
     last_success = _last_successful_calls(turn.events)
     for index, event in enumerate(turn.events):
@@ -199,6 +251,8 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
             settled = last_success.get(event.tool or "", -1) > index
             call = ids.get(event.call or "", event.call)
             events.append(replace(event, call=call, settled=settled))
+        elif isinstance(event, ev.TaskStarted):
+            events.append(replace(event, call=ids.get(event.call or "", event.call)))
         elif isinstance(event, ev.Result):
             events.append(_amended_result(event, turn, summary))
         else:
@@ -265,7 +319,7 @@ class CallContent(NamedTuple):
             return bool(call.paths) and all(path.endswith(self.paths) for path in call.paths)
         if call.item_type == "command_execution":
             return self.command != "" and not self.paths and self.command in command
-        return self.name == call.name
+        return self.name == _ROLLOUT_TOOL_NAMES.get(call.name, call.name)
 
 
 def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
@@ -275,7 +329,7 @@ def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
         calls.setdefault(call.error, deque()).append(call.id)
     ids = {}
     for event in turn.events:
-        if isinstance(event, ev.ToolResult) and event.is_error:
+        if calls and isinstance(event, ev.ToolResult):
             same_error = calls.get(text_of(event.content))
             if same_error:
                 ids[event.id] = same_error.popleft()

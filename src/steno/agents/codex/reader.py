@@ -15,6 +15,7 @@ from ... import event as ev
 from ...codec.decode import decode_lenient, decode_raw, decoder, text_of
 from ...event import EventHead
 from . import tables
+from .collab import call_input, call_output, task_events
 from .enrich import CodexStreamSummary, enrich
 from .events import failed_result, file_change_events, model_usage, retry_events
 from .older_stream import OlderStreamReader, is_older_line
@@ -42,6 +43,7 @@ class CodexReader:
         self._older: OlderStreamReader | None = None  # set for the stream of an older version
         self._summary = CodexStreamSummary()
         self._open_items: set[str] = set()  # calls without a result
+        self._ended_threads: set[str] = set()  # of subagents
         self._texts: list[str] = []  # of the current request
         self._repeatable_texts: Counter[str] = Counter()  # that a repeated request may print again
         self._last_text: str | None = None
@@ -153,6 +155,8 @@ class CodexReader:
             self._repeatable_texts.clear()
             self._texts.clear()
             events += _tool_result(item, head)
+            if item.type == "collab_tool_call":
+                events += task_events(item, head, self._ended_threads)
         return events
 
     def _text(self, item: Item, head: EventHead) -> list[ev.Event]:
@@ -191,7 +195,7 @@ def _tool_call(item: Item, head: EventHead) -> ev.ToolCall:
         return ev.ToolCall(*head, item.id, "web_search", "web", input=input_)
     if item.type == "todo_list":
         return ev.ToolCall(*head, item.id, "update_plan", "todo", input=item.items)
-    return ev.ToolCall(*head, item.id, item.tool or "collab", "subagent", input=item.arguments)
+    return ev.ToolCall(*head, item.id, item.tool or "collab", "subagent", input=call_input(item))
 
 
 def _tool_result(item: Item, head: EventHead) -> list[ev.Event]:
@@ -204,8 +208,10 @@ def _tool_result(item: Item, head: EventHead) -> list[ev.Event]:
         events.append(ev.ToolResult(*head, item.id, failed, item.error))
         return events if failed else [*events, *file_change_events(head, item.id, item.changes)]
     if item.type == "command_execution":
-        details = ev.ToolResultDetails(stdout=item.aggregated_output)
+        details = ev.ToolResultDetails(stdout=item.aggregated_output, exit_code=item.exit_code)
         return [*events, ev.ToolResult(*head, item.id, failed, item.aggregated_output, details)]
+    if item.type == "collab_tool_call":
+        return [*events, ev.ToolResult(*head, item.id, failed, call_output(item))]
     content = item.error if decode_raw(item.error) is not None else item.result
     return [*events, ev.ToolResult(*head, item.id, failed, content)]
 

@@ -24,6 +24,7 @@ from ...event import EventHead
 from ..base import is_uuid
 from ..typed_reader import TypedLineReader
 from . import tables
+from .collab import SPAWN_TOOL, activity_events, describe_task, spawned_threads
 from .events import (
     ErrorDetails,
     failed_result,
@@ -33,7 +34,7 @@ from .events import (
 )
 from .messages import MessageState, folder_in, text_parts
 from .outputs import is_failed, parse_output, parse_patched_files
-from .totals import TotalsState, add_count, add_record, describe_difference, forget_requests
+from .totals import TotalsState, add_count, add_record, describe_change, forget_requests
 from .wire import (
     CodexLine,
     Duration,
@@ -42,6 +43,7 @@ from .wire import (
     Payload,
     RateLimits,
     RateLimitWindow,
+    SpawnInput,
     TokenCountInfo,
     TokenUsage,
 )
@@ -54,10 +56,12 @@ _SILENT_ITEM_TYPES = (  # the line of the call has it all
     "HookPrompt",
     "ImageView",
     "CollabAgentToolCall",
-    "SubAgentActivity",
 )
 # The lines of a copy are written at once; the next prompt comes later. Seen: 11 and 31 ms.
 _COPY_GAP = timedelta(milliseconds=20)
+# A recording has the first line, which names the thread, and those of its run. Seen in whole files:
+# 60 ms.
+_CUT_GAP = timedelta(milliseconds=300)
 
 
 class RolloutState(Struct):
@@ -80,6 +84,9 @@ class RolloutState(Struct):
     durations: dict[str, int] = field(default_factory=dict)  # the same, in milliseconds
     items: bool = False  # this version writes items
     messages: MessageState = field(default_factory=MessageState)
+    has_lines: bool = False  # after those that name threads
+    is_forked: bool = False  # its totals begin with those of another thread
+    is_cut: bool = False  # lines are missing after the first one
     is_copy: bool = False  # the lines are a copy of another thread's
     are_turns_copied: bool = False  # with turns whose ids have a time
     last_at: datetime | None = None
@@ -101,6 +108,16 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         self._is_whole = is_whole
 
     @property
+    def is_copying(self) -> bool:
+        """Whether the last line was a copy of another thread's."""
+        return self._state.rollout.is_copy
+
+    @property
+    def difference(self) -> int:
+        """By how much the thread's own total exceeds its requests, at the last count."""
+        return self._state.rollout.totals.difference
+
+    @property
     def session(self) -> str | None:
         """The thread that the rollout belongs to; None before its first line."""
         return self._state.rollout.session
@@ -119,7 +136,10 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         state = self._state.rollout
         kind, payload = _kind_and_payload(line, data)
         if kind == "session_meta":
-            self._note_thread(payload.id)
+            self._note_thread(payload, line.timestamp)
+        elif kind and not state.has_lines:
+            state.has_lines = True
+            state.is_cut = _is_gap(state.last_at, line.timestamp, _CUT_GAP)
         head = (number, state.session, None, line.timestamp)
         if state.is_copy and self._is_copied(kind, payload, line.timestamp):
             if payload.info is not None:
@@ -140,13 +160,15 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         name = "/".join(filter(None, (kind, payload.type)))
         return [*held, ev.Unknown(*head, name or "no type", data)]
 
-    def _note_thread(self, thread: str | None) -> None:
+    def _note_thread(self, payload: Payload, at: datetime | None) -> None:
         """The first line names the thread; in a fork, the second names the thread it copies."""
         state = self._state.rollout
+        state.last_at = at or state.last_at
+        state.is_forked = state.is_forked or payload.forked_from_id is not None
         if state.session is None:
-            state.session = thread
-        elif thread not in (None, state.session):
-            state.is_copy = True
+            state.session = payload.id
+        elif payload.id not in (None, state.session) and not state.has_lines:
+            state.is_copy = state.is_forked = True
 
     def _is_copied(self, kind: str, payload: Payload, at: datetime | None) -> bool:
         """Whether a line is still part of the copy, which the first turn of the fork ends.
@@ -160,8 +182,8 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         is_own = _is_later_id(payload.turn_id, state.session)
         if is_own is not None:
             state.are_turns_copied = True
-        elif not state.are_turns_copied and at is not None and before is not None:
-            is_own = kind != "session_meta" and at - before > _COPY_GAP
+        elif not state.are_turns_copied:
+            is_own = kind != "session_meta" and _is_gap(before, at, _COPY_GAP)
         if not is_own:
             return True
         state.is_copy = False
@@ -275,12 +297,13 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
             info,
             state.version,
             recorded=state.recorded,
-            answered=state.answered or self._is_whole,
+            answered=state.answered,
+            from_zero=self._is_whole or not (state.is_forked or state.is_cut),
         )
         last = info.last_token_usage
         if is_new and last is not None and last.input_tokens:
             events.append(self._usage(head, self._request_id(head), last))
-        difference = describe_difference(state.totals)
+        difference = describe_change(state.totals)
         if difference is not None:
             events.append(ev.Notice(*head, "totals", difference))
         state.recorded = False
@@ -326,6 +349,8 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if item.type == "FileChange":
             completed = item.status == "completed"
             return file_change_events(head, item.id, item.changes) if completed else []
+        if item.type == "SubAgentActivity":
+            return activity_events(item, head)
         return [] if item.type in _SILENT_ITEM_TYPES else None
 
     def _command_finished(self, item: Item) -> list[ev.Event]:
@@ -433,6 +458,12 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         details = None if code is None else ev.ToolResultDetails(exit_code=code)
         result = ev.ToolResult(*head, id_, failed, output.content, details, output.duration_ms)
         events.append(result)
+        if name == SPAWN_TOOL:
+            about = describe_task(decode_lenient(input_, SpawnInput).message)
+            events += (
+                ev.TaskStarted(*head, thread, id_, "subagent", None, about)
+                for thread in spawned_threads(payload)
+            )
         if not failed and not state.items:  # with items, they name the files
             for path, letter in parse_patched_files(output.text):
                 events.append(ev.FileChanged(*head, path, tables.change_kind(letter), id_))
@@ -542,6 +573,10 @@ def _kind_and_payload(line: CodexLine, data: bytes) -> tuple[str, Payload]:
     if not kind:
         return ("session_meta" if line.id is not None else ""), payload
     return "response_item", payload
+
+
+def _is_gap(before: datetime | None, at: datetime | None, least: timedelta) -> bool:
+    return before is not None and at is not None and at - before > least
 
 
 def _is_later_id(id_: str | None, other: str | None) -> bool | None:

@@ -85,7 +85,9 @@ _ERROR_INFO_KINDS = {
     "usage_limit_exceeded": "usage_limit_reached",
     "unauthorized": "authentication_failed",
     "bad_request": "invalid_request",
+    "model_not_found": "model_not_found",
     "cyber_policy": "refusal",
+    "misalignment_policy_violation": "refusal",
     "internal_server_error": None,
     "server_overloaded": None,
 }

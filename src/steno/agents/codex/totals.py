@@ -12,6 +12,7 @@ import re
 
 from msgspec import Struct
 
+from ...event import Usage
 from .wire import TokenCountInfo, TokenUsage
 
 _FIRST_REPEATING_VERSION = (0, 44)
@@ -49,11 +50,13 @@ def add_count(
     *,
     recorded: bool = False,
     answered: bool = False,
+    from_zero: bool = False,
 ) -> bool:
     """Add a count and return whether it is a request that is not known yet.
 
     `recorded`: its request had a line of its own. `answered`: the model has sent something since
-    the last count, so that this one is no repetition.
+    the last count, so that this one is no repetition. `from_zero`: the lines begin with the thread,
+    so that its total has no part that they lack.
     """
     total = token_sum(info.total_token_usage)
     last = token_sum(info.last_token_usage) or 0
@@ -64,10 +67,13 @@ def add_count(
         state.is_counted = True
         return last > 0 and not recorded
     if state.total is None:
-        is_certain = recorded or answered or state.is_counted
+        is_certain = recorded or answered or state.is_counted or from_zero
         # Of an unknown version, a count that is all of the total is the first one of a thread.
         is_new = is_certain or repeats is False or (repeats is None and total == last)
-        state.base = max(0, total - last) if is_new else total
+        if not state.restarts:
+            state.base = max(0, total - last) if is_new else total
+        if from_zero:
+            state.base = 0
     else:
         is_first = total == last and repeats is False  # of a process
         is_new = is_first or total != state.total
@@ -107,11 +113,21 @@ def forget_requests(state: TotalsState) -> None:
     state.measured = 0
 
 
-def describe_difference(state: TotalsState) -> str | None:
-    """Return what to warn of if the requests do not make up the total; "" if they do again.
+def tokens_of(request: Usage) -> int:
+    """All tokens of a request."""
+    parts = (request.input, request.cache_write, request.cache_read, request.output)
+    return sum(part or 0 for part in parts)
 
-    None if nothing has changed.
-    """
+
+def describe_difference(measured: int, total: int) -> str:
+    """What to warn of if the requests do not make up the total; empty if they do."""
+    if measured == total:
+        return ""
+    return f"the requests add up to {measured:,} tokens, the session's own total is {total:,}"
+
+
+def describe_change(state: TotalsState) -> str | None:
+    """The same for a state, None if nothing has changed since the last call."""
     if state.total is None:
         return None
     total = state.closed + state.total - state.base
@@ -119,6 +135,4 @@ def describe_difference(state: TotalsState) -> str | None:
     if difference == state.difference:
         return None
     state.difference = difference
-    if not difference:
-        return ""
-    return f"the requests add up to {state.measured:,} tokens, the session's own total is {total:,}"
+    return describe_difference(state.measured, total)

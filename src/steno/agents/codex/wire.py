@@ -59,6 +59,9 @@ class Item(Struct, gc=False):
     stderr: Raw = NO_JSON
     duration: Duration | None = None
     prompt: str | None = None
+    kind: str | None = None
+    agent_thread_id: str | None = None
+    agent_path: str | None = None
     receiver_thread_ids: list[str] | None = None
     agents_states: Raw = NO_JSON
 
@@ -109,12 +112,50 @@ class GitInfo(Struct, gc=False):
     commit_hash: str | None = None
 
 
+class ThreadSpawn(Struct, gc=False):
+    """Which thread started the one of a subagent."""
+
+    parent_thread_id: str | None = None
+
+
+class SubagentSource(Struct, gc=False):
+    thread_spawn: ThreadSpawn | None = None
+
+
+class ThreadSource(Struct, gc=False):
+    """Why a thread was started; for most a string."""
+
+    subagent: SubagentSource | None = None
+
+
+class AgentState(Struct, gc=False):
+    """The state of a subagent, in the item of a call."""
+
+    status: str | None = None
+    message: str | None = None
+
+
+class SpawnInput(Struct, gc=False):
+    """What a subagent is to do."""
+
+    message: str | None = None
+
+
+class SpawnOutput(Struct, gc=False):
+    """The output of a call that started a subagent."""
+
+    agent_id: str | None = None
+
+
 class Payload(Struct, gc=False):
     """The payload of a rollout line; the fields depend on both types."""
 
     type: str = ""
     id: str | None = None
     forked_from_id: str | None = None
+    parent_thread_id: str | None = None
+    source: Raw = NO_JSON
+    agent_role: str | None = None
     role: str | None = None
     turn_id: str | None = None
     cwd: str | None = None
