@@ -24,7 +24,8 @@ from steno import event, report
 from steno import event as ev
 from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, option_support
-from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts, Rule
+from steno.analysis.facts import ERROR_CATEGORIES, Facts
+from steno.analysis.verdict import RULES, Rule
 from steno.cli.options import option_name
 from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, Setting
 from steno.report import BackgroundTask, DeniedCall, Report

@@ -73,12 +73,25 @@ class UserMessage(Event, tag="user_message", frozen=True, gc=False):
     """Input to the model that is not a tool result.
 
     `kind`: prompt, sent (with `steno send`, during the run), synthetic (written by the agent),
-    replay, or interrupted (the marker an agent leaves when a user or a signal interrupts it).
-    `uuid` is the agent's id of the line.
+    summary (what a compaction left of the conversation), replay, or interrupted (the marker an
+    agent leaves when a user or a signal interrupts it). `uuid` is the agent's id of the line.
     """
 
     kind: str = "prompt"
     text: str = ""
+    uuid: str | None = None
+
+
+class LocalCommand(Event, tag="local_command", frozen=True, gc=False):
+    """A command that the agent's program runs itself, such as /clear or !ls, or what it printed.
+
+    `command` is what the user typed; None: `output` and `error` are those of the command before.
+    `uuid` is the agent's id of the line.
+    """
+
+    command: str | None = None
+    output: str = ""
+    error: str = ""
     uuid: str | None = None
 
 

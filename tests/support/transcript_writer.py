@@ -17,7 +17,8 @@ class Transcript:
         self.lines: list[dict[str, Any]] = []
         self.at = START + timedelta(minutes=start)
 
-    def _add(self, kind: str, message: dict[str, Any], **more: Any) -> None:
+    def add(self, kind: str, message: dict[str, Any] | None, **more: Any) -> None:
+        """Add a line, of any type."""
         self.at += timedelta(seconds=1)
         self.lines.append(
             {
@@ -27,7 +28,7 @@ class Transcript:
                 "sessionId": self.session,
                 "version": "2.1.197",
                 "type": kind,
-                "message": message,
+                **({} if message is None else {"message": message}),
                 "uuid": str(
                     uuid.uuid5(uuid.NAMESPACE_URL, f"{self.session} {len(self.lines)} {self.at}")
                 ),
@@ -38,7 +39,7 @@ class Transcript:
 
     def prompt(self, text: str) -> None:
         """Add a user prompt."""
-        self._add("user", {"role": "user", "content": text})
+        self.add("user", {"role": "user", "content": text})
 
     def _say(self, message: str, block: dict[str, Any], output: int) -> None:
         usage = {
@@ -55,7 +56,7 @@ class Transcript:
             "content": [block],
             "usage": usage,
         }
-        self._add("assistant", said, requestId=f"req_{message}")
+        self.add("assistant", said, requestId=f"req_{message}")
 
     def answer(self, message: str, output: int = 100, blocks: int = 1, text: str = "done") -> None:
         """Add a message of the model with some text blocks."""
@@ -69,7 +70,7 @@ class Transcript:
     def result(self, call: str, text: str = "ok", error: bool = False) -> None:
         """Add a tool result."""
         block = {"type": "tool_result", "tool_use_id": call, "content": text, "is_error": error}
-        self._add(
+        self.add(
             "user",
             {"role": "user", "content": [block]},
             toolUseResult={"stdout": text, "stderr": ""},

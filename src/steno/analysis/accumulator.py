@@ -23,9 +23,9 @@ from ..report import (
     ToolCallSummary,
 )
 from .changed_files import ChangedFiles
+from .facts import Facts
 from .shell_commands import input_only_reads
 from .usage import ModelKeys, merge_usage
-from .verdict import Facts
 
 MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
 MAX_STDERR_LINES = 50  # last lines of stderr, for error messages
@@ -66,6 +66,7 @@ class Accumulator:
         "failed_calls",
         "files",
         "first_at",
+        "has_user_message",
         "is_free",
         "last_at",
         "last_compaction",
@@ -73,6 +74,7 @@ class Accumulator:
         "latest_message",
         "leftover_processes",
         "limits",
+        "local_command_after",
         "main_keys",
         "main_request",
         "model_keys",
@@ -131,6 +133,8 @@ class Accumulator:
         # Ordered: the first key of a plain dict is found slowly if earlier ones were deleted.
         self.running_tasks: OrderedDict[str, BackgroundTask] = OrderedDict()  # those of background
         self.call_by_task: dict[str, str] = {}  # task id -> call id
+        self.has_user_message = False  # on the main thread
+        self.local_command_after: int | None = None  # main requests before the last such command
         self.retries: list[RequestRetry] = []
         self.limits = RateLimitStatus()
         self._results: dict[object, ev.Result] = {}  # by id and session, in order
@@ -344,10 +348,20 @@ class Accumulator:
         self.session = event.session or self.session
 
     def _on_user(self, event: ev.UserMessage) -> None:
-        if event.parent is None and event.kind != "sent":  # the agent takes it later
-            self.latest_activity = None
-            if event.kind in ("interrupted", "prompt"):
-                self.facts.interrupted_line = event.line if event.kind == "interrupted" else None
+        if event.parent is not None or event.kind == "sent":  # the agent takes it later
+            return
+        self.has_user_message = True
+        request = self.main_request
+        # Claude Code 2.1.197 writes the prompt of a session that ends with /clear after its answer.
+        is_older = request is not None and is_before(event.at, request.at)
+        if event.kind == "summary" or is_older:
+            return  # nothing to be answered
+        self.latest_activity = None
+        if event.kind in ("interrupted", "prompt"):
+            self.facts.interrupted_line = event.line if event.kind == "interrupted" else None
+
+    def _on_local_command(self, event: ev.LocalCommand) -> None:
+        self.local_command_after = len(self.main_keys)
 
     def _on_retry(self, event: ev.Retry) -> None:
         self.retries.append(RequestRetry(event.attempt, event.status, event.error, event.delay_ms))
@@ -543,6 +557,11 @@ class Accumulator:
         return self.last_result
 
 
+def is_before(first: datetime | None, second: datetime | None) -> bool:
+    """Whether one time is known to be before another."""
+    return first is not None and second is not None and first < second
+
+
 def _ignore_event(run: Accumulator, event: ev.Event) -> None:
     """For events that change no figure."""
 
@@ -555,6 +574,7 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Partial: Accumulator._on_partial,
     ev.Started: Accumulator._on_started,
     ev.UserMessage: Accumulator._on_user,
+    ev.LocalCommand: Accumulator._on_local_command,
     ev.Retry: Accumulator._on_retry,
     ev.RateLimit: Accumulator._on_limit,
     ev.Compaction: Accumulator._on_compaction,

@@ -23,8 +23,9 @@ from ..report import (
 from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
+from .facts import Facts
 from .usage import context_tokens, nano_to_usd, sum_tokens
-from .verdict import Facts, ended_after_result, judge
+from .verdict import ended_after_result, judge
 
 
 def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None = None) -> Report:
@@ -228,9 +229,13 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
         run.facts, report=report, result=run.result, final_text=final_text.strip()
     )
     if run.started is not None and run.started.transcript:
-        # A transcript has no result; it is complete if it ends with the model's final text.
+        # A transcript has no result; it is complete if it ends with the model's final text. The
+        # session may have been left with local commands, such as /exit, or have nothing else.
         ends_with_text = run.latest_activity in (MODEL_TEXT, SYNTHETIC_TEXT)
-        facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
+        facts.ends_with_local_command = run.local_command_after == len(run.main_keys)
+        facts.is_transcript_complete = (
+            ends_with_text and run.stop_reason in ("end_turn", None)
+        ) or (facts.ends_with_local_command and not (run.has_user_message or run.requests))
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
     facts.unnamed_stop = _unnamed_stop(run)

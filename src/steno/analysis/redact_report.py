@@ -7,7 +7,7 @@ import msgspec
 from ..codec.redact import redact, redact_truncated, redact_value
 from ..report import Report
 from .accumulator import MAX_TOOL_ERROR_CHARS
-from .verdict import TRUNCATION_SUFFIX
+from .facts import TRUNCATION_SUFFIX
 
 ReportT = TypeVar("ReportT", bound=Report)
 

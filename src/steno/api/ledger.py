@@ -204,7 +204,7 @@ class Ledger:
         text: str,
         *,
         regex: bool = False,
-        role: Literal["prompt", "answer"] | None = None,
+        role: Literal["prompt", "answer", "command"] | None = None,
         limit: int | None = None,
         **scope: Unpack[QueryScope],
     ) -> list[SearchHit]:
@@ -214,7 +214,7 @@ class Ledger:
         """
         if scope.get("model") is not None:
             raise StenoError("model: texts are not stored by model; leave it out")
-        _check_choice("role", [role], ("prompt", "answer"))
+        _check_choice("role", [role], ("prompt", "answer", "command"))
         filters = self._filters(scope)
         checked_limit = _check_limit(limit)
         with _reword_errors():

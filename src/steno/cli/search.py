@@ -92,8 +92,8 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--role",
-        choices=("prompt", "answer"),
-        help="only prompts, or only answers",
+        choices=("prompt", "answer", "command"),
+        help="only prompts, only answers, or only local commands such as /model, with their output",
     )
     parser.add_time_range("number of hits, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "agent")

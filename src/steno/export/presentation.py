@@ -9,6 +9,7 @@ from .steps import MAX_SUMMARY_CHARS, Step, StepRequest, ToolUse
 
 STEP_LABELS = {
     "message": "message from the agent",
+    "command": "local command",
     "text": "answer",
     "rate_limit": "rate limit",
     "sent": "message sent",
@@ -26,7 +27,7 @@ PATCH_FIELDS = {
 PROSE_KINDS = ("text", "prompt", "sent", "message", "thinking")
 STATUS_LABELS = {"failed": "failed", "denied": "denied", None: "no result"}
 STEP_COLOURS = {
-    **dict.fromkeys(("prompt", "sent"), "cyan"),
+    **dict.fromkeys(("prompt", "sent", "command"), "cyan"),
     **dict.fromkeys(("failure", "denied", "exit", "malformed"), "red"),
     **dict.fromkeys(("retry", "rate_limit", "compaction", "interrupt", "stop", "alert"), "yellow"),
     **dict.fromkeys(("stderr", "hook"), "yellow"),

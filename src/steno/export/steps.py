@@ -21,6 +21,13 @@ from ..workspace.changes import call_patch
 
 MAX_MEMORY_BYTES = 4 << 20  # of the steps of one conversation; above, they are in a file
 REQUEST_KINDS = ("thinking", "text", "tool", "prompt")  # steps that belong to a request
+# Kinds of user messages that are no prompts.
+STEP_KINDS = {
+    "synthetic": "message",
+    "summary": "message",
+    "interrupted": "interrupt",
+    "sent": "sent",
+}
 MAX_SUMMARY_CHARS = 300  # of a call's input on one line
 
 
@@ -71,10 +78,11 @@ class ToolUse(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """One step, in the order of reading: the steps of a subagent follow the call that started it.
 
-    `kind`: prompt, sent, message (written by the agent for the model), thinking, text, tool,
-    denied, compaction, retry, rate_limit, failure, notice, task, hook, stderr, interrupt, stop,
-    alert, result, exit (unless 0), malformed or unknown. `line` is that of stdout (0: another one),
-    `at` is in milliseconds since 1970, `parent` the call that started the subagent, `depth` how
+    `kind`: prompt, sent, message (written by the agent for the model), command (that the agent's
+    program ran itself, with what it printed), thinking, text, tool, denied, compaction, retry,
+    rate_limit, failure, notice, task, hook, stderr, interrupt, stop, alert, result, exit (unless
+    0), malformed or unknown. `line` is that of stdout (0: another one), `at` is in milliseconds
+    since 1970, `parent` the call that started the subagent, `depth` how
     deep subagents are nested. `request` is set on the first step of each request to the model.
     """
 
@@ -165,6 +173,7 @@ class StepBuilder:
         self._background_calls: set[str] = set()
         self._text_hashes: set[int] = set()
         self._denied: set[str] = set()
+        self._local_command: int | None = None  # index of the last one, until its output
 
     def add(self, events: Iterable[ev.Event]) -> None:
         """Add the steps of the events."""
@@ -216,11 +225,34 @@ class StepBuilder:
     # -- conversation ---------------------------------------------------------------------------
 
     def _on_user(self, event: ev.UserMessage) -> None:
-        kinds = {"synthetic": "message", "interrupted": "interrupt", "sent": "sent"}
-        kind = kinds.get(event.kind, "prompt")
+        kind = STEP_KINDS.get(event.kind, "prompt")
         if kind == "prompt" and event.parent is None and self.first_prompt is None:
             self.first_prompt = event.text
         self._append(event, kind, event.text)
+
+    def _on_local_command(self, event: ev.LocalCommand) -> None:
+        if event.command is None:
+            self._add_command_output(event)
+            return
+        stored = None if self._local_command is None else self.steps.get(self._local_command)
+        if stored is None or stored.text != event.command:  # else repeated
+            self._local_command = self._append(event, "command", event.command)
+
+    def _add_command_output(self, event: ev.LocalCommand) -> None:
+        """Show what a command printed with the command."""
+        printed = strip_colours("\n".join(filter(str.strip, (event.output, event.error))))
+        index = self._local_command
+        self._local_command = None
+        if not printed:
+            return
+        if index is None:
+            self._append(event, "command", printed)
+            return
+        stored = self.steps.get(index)
+        stored.text = f"{stored.text}\n{printed}"
+        self.steps.put(index, stored)
+        if event.line:
+            self.lines.setdefault(event.line, index)
 
     def _on_text(self, event: ev.Text) -> None:
         self._partial.clear()
@@ -374,6 +406,7 @@ class StepBuilder:
 
 _EVENT_METHODS: dict[type[ev.Event], Any] = {
     ev.UserMessage: StepBuilder._on_user,
+    ev.LocalCommand: StepBuilder._on_local_command,
     ev.Text: StepBuilder._on_text,
     ev.Partial: StepBuilder._on_partial,
     ev.Thinking: StepBuilder._on_thinking,

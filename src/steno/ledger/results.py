@@ -312,7 +312,7 @@ class SearchHit(Struct):
     session: str
     run: str | None
     project: str | None
-    role: str  # prompt, answer or tool
+    role: str  # prompt, answer, command or tool
     snippet: str
     marks: MatchRanges
     short_session_id: str = ""

@@ -460,28 +460,43 @@ class LedgerRowSink(Struct, eq=False):
         if event.kind == "sent":
             self._add_sent(event)
             return
-        parent = event.parent or ""
-        if self._threads.get(parent, EMPTY_THREAD).is_ended:
-            del self._threads[parent]  # the next request is a new one, even with the same name
+        self._end_message(event.parent)
         if event.kind != "prompt" or not event.text:
             return
+        text = self._add_user_text(event, "prompt", event.text)
+        if event.parent is None:
+            session = self._touch_session(event, self.at)
+            session.prompts += 1
+            if session.title is None and text[:1] != "<":
+                session.title = _title(text)
+
+    def _on_local_command(self, event: ev.LocalCommand) -> None:
+        self._end_message(event.parent)
+        text = event.command or "\n".join(filter(None, (event.output, event.error)))
+        if text.strip():
+            self._add_user_text(event, "command", text)
+            self._touch_session(event, self.at)
+
+    def _end_message(self, parent: str | None) -> None:
+        """The next request is a new one, even with the same name."""
+        if self._threads.get(parent or "", EMPTY_THREAD).is_ended:
+            del self._threads[parent or ""]
+
+    def _add_user_text(self, event: ev.Event, role: str, text: str) -> str:
+        """Add a text to those that can be searched; return it without secrets."""
         at = self._advance_time(event.at)
-        text = redact_and_truncate(event.text, MAX_TEXT_CHARS)
-        id_ = hash_text(f"prompt {at} {text}")
+        text = redact_and_truncate(text, MAX_TEXT_CHARS)
+        id_ = hash_text(f"{role} {at} {text}")
         self.texts[id_] = TextRow(
             id=id_,
             session=event.session or self.default_session,
             run=self.run,
             parent=event.parent,
-            role="prompt",
+            role=role,
             at=at,
             text=text,
         )
-        if event.parent is None:
-            session = self._touch_session(event, at)
-            session.prompts += 1
-            if session.title is None and text[:1] != "<":
-                session.title = _title(text)
+        return text
 
     def _add_sent(self, event: ev.UserMessage) -> None:
         at = self._advance_time(event.at)
@@ -547,6 +562,7 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {
     ev.FileChanged: LedgerRowSink._on_file_changed,
     ev.Text: LedgerRowSink._on_text,
     ev.UserMessage: LedgerRowSink._on_user_message,
+    ev.LocalCommand: LedgerRowSink._on_local_command,
     ev.Compaction: LedgerRowSink._on_compaction,
     ev.ContextUsage: LedgerRowSink._on_context_usage,
     ev.CostState: LedgerRowSink._on_cost,

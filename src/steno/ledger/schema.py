@@ -192,7 +192,7 @@ CREATE TABLE texts (
     session  TEXT NOT NULL,
     run      TEXT,
     parent   TEXT,
-    role     TEXT NOT NULL,             -- prompt or answer
+    role     TEXT NOT NULL,             -- prompt, answer or command
     at       <int> NOT NULL,
     text     TEXT NOT NULL
 );

@@ -13,8 +13,8 @@ from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
 from ..agents.base import HANDOVER_PROMPT, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
+from ..analysis.facts import Judgement
 from ..analysis.live_state import LiveState
-from ..analysis.verdict import Judgement
 from ..errors import LedgerError, SourceError, StenoError
 from ..ledger.queries import sessions
 from ..ledger.store import open_existing_ledger

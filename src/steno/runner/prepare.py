@@ -21,7 +21,7 @@ from .. import agents
 from ..agents import Backend, LaunchOptions
 from ..agents.base import PermissionRelay, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
-from ..analysis.verdict import Judgement
+from ..analysis.facts import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits

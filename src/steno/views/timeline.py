@@ -48,6 +48,7 @@ class Timeline:
         self._formatters: dict[type[ev.Event], Callable[[Any], TimelineEntry | None]] = {
             ev.Started: self._started,
             ev.UserMessage: self._user_message,
+            ev.LocalCommand: self._local_command,
             ev.Text: self._text,
             ev.ToolCall: self._tool_call,
             ev.ToolResult: self._tool_result,
@@ -112,6 +113,12 @@ class Timeline:
         if event.kind == "sent":
             return TimelineEntry("sent", event.text, "cyan")
         return TimelineEntry("prompt", event.text, "cyan") if event.kind == "prompt" else None
+
+    def _local_command(self, event: ev.LocalCommand) -> TimelineEntry | None:
+        if event.command is not None:
+            return TimelineEntry("command", event.command, "cyan")
+        printed = "\n".join(filter(None, (event.output, event.error)))
+        return TimelineEntry("output", printed) if printed.strip() else None
 
     def _text(self, event: ev.Text) -> TimelineEntry:
         return TimelineEntry("text", event.text)

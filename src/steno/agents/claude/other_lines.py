@@ -13,6 +13,13 @@ from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, text_of
 from ...units import NANO_PER_USD
 from . import wire
+from .local_commands import (
+    caveat_event,
+    is_added_context,
+    is_caveat,
+    is_compact_command,
+    local_command_event,
+)
 from .tables import (
     CONTEXT_CATEGORIES,
     FINISHED_TASK_STATUSES,
@@ -134,10 +141,23 @@ def user_text_event(details: wire.LineDetails, head: ev.EventHead, text: str) ->
         match = re.search(_TASK_NOTIFICATION_PATTERN, text)
         if match is not None and match[3] in FINISHED_TASK_STATUSES:
             return ev.TaskEnded(*head, match[1], match[2], match[3])
-    if details.isSynthetic or details.isMeta or details.isCompactSummary:
-        return ev.UserMessage(*head, "synthetic", text, details.uuid)
-    kind = "replay" if details.isReplay else "prompt"
-    return ev.UserMessage(*head, kind, text, details.uuid)
+    if details.isMeta and is_caveat(text):
+        return caveat_event(head, text)
+    if text.startswith("<"):
+        local = local_command_event(head, text, details.uuid)
+        if local is not None:
+            return local
+    if details.version is not None and is_compact_command(text):
+        return ev.LocalCommand(*head, text, uuid=details.uuid)
+    return ev.UserMessage(*head, _kind_of_user_text(details, text), text, details.uuid)
+
+
+def _kind_of_user_text(details: wire.LineDetails, text: str) -> str:
+    if details.isCompactSummary:
+        return "summary"
+    if details.isSynthetic or details.isMeta or is_added_context(text):
+        return "synthetic"
+    return "replay" if details.isReplay else "prompt"
 
 
 # -- tool results ----------------------------------------------------------------------------------
@@ -333,9 +353,12 @@ def _informational(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]
 
 
 def _local_command(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    text = rare.content or ""
+    events: list[ev.Event] = []
     if rare.contextUsage is not None:
-        return [context_event(head, rare.contextUsage)]
-    return _notice("local_command", head, rare)
+        events.append(context_event(head, rare.contextUsage))
+    local = local_command_event(head, text, rare.uuid)
+    return [*events, local or ev.LocalCommand(*head, None, text, uuid=rare.uuid)]
 
 
 def _rate_limit(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
@@ -356,6 +379,7 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
     ("system", "hook_response"): _hook,
     ("system", "informational"): _informational,
     ("system", "local_command"): _local_command,
+    ("system", "local_command_output"): _local_command,
     ("system", "model_refusal_no_fallback"): _refusal,
     ("rate_limit_event", None): _rate_limit,
     ("tool_progress", None): _task_progress,

@@ -138,7 +138,6 @@ NOTICE_SUBTYPES = frozenset(
         "hook_progress",
         "inherited_asks_settled",
         "instruction_size_warning",
-        "local_command_output",
         "memory_recall",
         "memory_saved",
         "mirror_error",

@@ -19,6 +19,9 @@ _OWN_TEXT_PATTERN = re.compile(r"\s*(?:<[\w ]+>|# AGENTS\.md instructions)")
 _FOLDER_PATTERN = re.compile(r"<cwd>([^<\n]+)</cwd>|(?m:^Current working directory: (.+)$)")
 
 
+# A shell command that the user runs with "!", and what it printed: in no other line (0.166).
+_USER_COMMAND_TAG = b"<user_shell_command>"
+
 MAX_SHOWN = 20  # texts whose event is still to come; it follows soon or never
 
 
@@ -60,6 +63,8 @@ class MessageState(Struct):
 
     def read(self, head: EventHead, payload: Payload) -> list[ev.Event]:
         """The events of a message as it was sent; none if it has or may have an event."""
+        if payload.role == "user" and _USER_COMMAND_TAG in bytes(payload.content):
+            return user_command_events(head, text_of(payload.content))
         if self.has_events:
             return []
         number, session, _, at = head
@@ -75,6 +80,19 @@ class MessageState(Struct):
         texts = text_parts(payload.content)
         self.shown = [*self.shown, *texts][-MAX_SHOWN:]
         return [*self.release(session), *(ev.Text(*head, None, text) for text in texts)]
+
+
+def user_command_events(head: EventHead, text: str) -> list[ev.Event]:
+    """The command that a user ran, and what it printed; no text of another form."""
+    before, is_command, rest = text.partition("<command>")
+    command, is_closed, result = rest.partition("</command>")
+    if before.strip() != _USER_COMMAND_TAG.decode() or not (is_command and is_closed):
+        return []
+    output = result.partition("<result>")[2].rpartition("</result>")[0].strip()
+    return [
+        ev.LocalCommand(*head, f"!{command.strip()}"),
+        ev.LocalCommand(*head, None, output),
+    ]
 
 
 def text_parts(content: Raw) -> list[str]:

@@ -17,16 +17,10 @@ the call failed.
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..registry import is_copilot
-from .reader import (
-    SHUTDOWN_MARKER,
-    CopilotReader,
-    is_transcript_line,
-    scan_usage,
-    transcript_folders,
-    transcript_pattern,
-)
+from .reader import SHUTDOWN_MARKER, CopilotReader
 from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command
 from .tables import allow_rule, classify_exit
+from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
 # Set by Copilot 1.0.102 in the environment of its commands.
 ENV_POLICY = EnvPolicy(

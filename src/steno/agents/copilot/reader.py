@@ -3,7 +3,7 @@
 Versions up to 1.0.92 record no requests: their usage is in the line of a process's shutdown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from msgspec import Raw, Struct, field
@@ -11,12 +11,11 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import decode_first_object, decode_lenient
+from ...codec.decode import decode_first_object, decode_lenient, text_of
 from ...event import EventHead
 from ..typed_reader import (
     TypedLineReader,
     add_counters,
-    scan_events,
     subtract_counters,
     uncached_input,
 )
@@ -324,8 +323,16 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
             )
         ]
 
+    def _user_command(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        """A shell command that the user runs with "!"; its result is a tool's."""
+        command = decode_lenient(data.arguments, ToolInput).command
+        return [ev.LocalCommand(*head, f"!{command or data.tool_name or ''}")]
+
     def _tool_result(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         """Copilot counts a command with a non-zero exit code as a success; here it failed."""
+        if data.is_user_requested:
+            content = _result_content(data.result, ToolError(str(data.error or "")))
+            return [ev.LocalCommand(*head, None, text_of(content))]
         id_ = data.tool_call_id or ""
         events: list[ev.Event] = []
         code = data.shell_execution.exit_code if data.shell_execution is not None else None
@@ -537,6 +544,7 @@ _EVENT_BUILDERS: dict[str, EventBuilder] = {
     "assistant.message": CopilotReader._text,
     "assistant.message_delta": CopilotReader._partial,
     "assistant.reasoning": CopilotReader._thinking,
+    "tool.user_requested": CopilotReader._user_command,
     "tool.execution_start": CopilotReader._tool_call,
     "tool.execution_complete": CopilotReader._tool_result,
     "tool.execution_partial_result": CopilotReader._progress,
@@ -551,43 +559,3 @@ _EVENT_BUILDERS: dict[str, EventBuilder] = {
     "session.error": CopilotReader._error,
     "abort": CopilotReader._abort,
 }
-
-
-# The lines that a usage sum needs.
-_USAGE_MARKERS = (
-    b'"session.usage_record"',
-    b'"session.start"',
-    b'"session.resume"',
-    b'"subagent.started"',
-)
-_TRANSCRIPT_ONLY_TYPES = frozenset(
-    {
-        "session.start",
-        "session.resume",
-        "session.usage_record",
-        "session.shutdown",
-        "system.message",
-    }
-)
-
-
-def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
-    root = (environment.get("COPILOT_HOME") or f"{home}/.copilot").rstrip("/")
-    return [f"{root}/session-state"]
-
-
-def transcript_pattern(session: str) -> str:
-    return f"{session}/events.jsonl"
-
-
-class _LineProbe(Struct, gc=False):
-    type: str = ""
-
-
-def is_transcript_line(line: bytes) -> bool:
-    return decode_lenient(line, _LineProbe).type in _TRANSCRIPT_ONLY_TYPES
-
-
-def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """The requests of a session file and its starts, skipping all other lines undecoded."""
-    return scan_events(CopilotReader(), lines, (ev.Started, ev.Usage), _USAGE_MARKERS)

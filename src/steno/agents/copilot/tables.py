@@ -34,7 +34,6 @@ IGNORED_EVENT_TYPES = frozenset(
         "model.call_start",
         "model.call_final_result",
         "tool.shell_output",
-        "tool.user_requested",
         "tool_search.activated",
         "session.skills_loaded",
         "session.mcp_servers_loaded",

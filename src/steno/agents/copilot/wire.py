@@ -90,6 +90,7 @@ class EventData(Struct, gc=False, rename="camel"):
     mcp_tool_name: str | None = None
     arguments: Raw = NO_JSON
     parent_tool_call_id: str | None = None
+    is_user_requested: bool | None = None
     success: bool | None = None
     result: ToolOutput | str | None = None
     error: ToolError | str | None = None
@@ -136,7 +137,8 @@ class EventLine(Struct, gc=False, rename="camel"):
 
 
 class ToolInput(Struct, gc=False, rename="camel"):
-    """The part of an input that decides whether a command runs in the background."""
+    """The parts of an input that are read: the command, and whether it runs in the background."""
 
     mode: str | None = None
     detach: bool | None = None
+    command: str | None = None

@@ -26,6 +26,9 @@ from ..typed_reader import (
 from .tables import COMMAND_FAILED_PREFIX, FILE_WRITE_TOOLS, USER_INPUT_TOOLS, tool_kind
 
 FILE_CREATED_TEXT = b"Successfully created and wrote to new file"  # in the result of write_file
+# What the user runs with "!" is written as a prompt, which the model gets with the next one.
+_USER_COMMAND_PREFIX = "I ran the following shell command:\n```sh\n"
+_USER_COMMAND_RESULT = "\n```\n\nThis produced the following result:\n```\n"
 _WORKSPACE_FOLDER_PATTERN = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
 
 
@@ -206,6 +209,12 @@ def _prompt_events(head: EventHead, message: Message) -> list[ev.Event]:
     text = text_of(message.content)
     if text.startswith("<session_context>") or text.strip("\n").startswith("[part]"):
         return []
+    command, is_run, output = text.partition(_USER_COMMAND_RESULT)
+    if is_run and command.startswith(_USER_COMMAND_PREFIX):
+        return [
+            ev.LocalCommand(*head, f"!{command.removeprefix(_USER_COMMAND_PREFIX)}"),
+            ev.LocalCommand(*head, None, output.removesuffix("\n```")),
+        ]
     return [ev.UserMessage(*head, "prompt", text)]
 
 
