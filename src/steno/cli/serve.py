@@ -2,11 +2,13 @@
 
 import argparse
 import errno
+import os
 import socket
 import sys
 import traceback
 
 from ..errors import LedgerError, StenoError
+from ..executables import absolute_search_path
 from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store
 from .options import CommandParser, number_type
@@ -52,6 +54,7 @@ def run(args: list[str]) -> int:
     if options.open:
         import webbrowser
 
+        os.environ["PATH"] = absolute_search_path()  # it looks for a browser by its name
         webbrowser.open(url)
     server.serve(site, listener)
     return 0

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
+from ..executables import find_executable
 from ..private_files import temporary_folder, wait_for_lock
 from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_TIMEOUT, RunOnce
 from .origin import find_repository_root
@@ -303,13 +304,8 @@ def path_in_repository(cwd: str) -> str:
 
 def find_git(*projects: Path) -> str | None:
     """The git program in PATH. Folders of the projects don't count: agents write there."""
-    excluded = {project for project in projects if project != Path(project.anchor)}
-    folders = []
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = Path(folder).resolve()
-        if Path(folder).is_absolute() and excluded.isdisjoint((path, *path.parents)):
-            folders.append(folder)
-    return shutil.which("git", path=os.pathsep.join(folders))
+    excluded = {str(project) for project in projects if project != Path(project.anchor)}
+    return find_executable("git", excluded=excluded)
 
 
 def _find_git_dir(cwd: str) -> tuple[Path, Path] | None:
