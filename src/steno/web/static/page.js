@@ -35,13 +35,14 @@ function connect() {
 // The browser does not try again after a refusal, and does not give its reason to the page.
 async function explain() {
   const control = new AbortController();
-  const response = await fetch(body.dataset.live, { signal: control.signal });
-  const notice = select("#notice");
-  if (response.ok) {
+  const given = { signal: control.signal };
+  const response = await fetch(body.dataset.live, given).catch(() => null);
+  if (!response || response.ok) { // the server is gone, or there is room again
     control.abort();
     setTimeout(connect, 5000);
     return;
   }
+  const notice = select("#notice");
   notice.textContent = (await response.text()).replace(/^steno: /, "");
   notice.hidden = false;
 }
