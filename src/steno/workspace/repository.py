@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..executables import find_executable
 from ..private_files import temporary_folder, wait_for_lock
-from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_TIMEOUT, RunOnce
+from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_NOT_FOUND, EXIT_TIMEOUT, RunOnce
 from .origin import find_repository_root
 
 COPIED_SETTINGS = (
@@ -66,6 +66,7 @@ GIT_ENV = {
     "GIT_PAGER": "cat",
 }
 
+FETCHED_REFS = "+refs/heads/*:refs/remotes/origin/*"  # as a clone does by default
 REMOTE_PROTOCOLS = "https:http:ssh:git:file"  # not ext, which runs a command
 Config = dict[str, list[str]]  # the values of each setting, the one that counts last
 
@@ -278,9 +279,16 @@ def clone_repository(url: str, folder: Path, seconds: float) -> None:
     _run_remote(("clone", "--quiet", "--no-checkout", "--", url, str(folder)), seconds)
 
 
-def fetch_repository(folder: Path, seconds: float) -> None:
-    """Get what is new at the origin of a clone. GitError if that fails."""
-    _run_remote(("-C", str(folder), "fetch", "--quiet", "origin"), seconds)
+def fetch_repository(url: str, folder: Path, seconds: float) -> None:
+    """Get what is new at the origin of a clone. GitError if that fails.
+
+    The clone's own configuration is not read: `git config` in a worktree writes there.
+    """
+    with open_repository(str(folder)) as repository:
+        if repository is None:
+            raise GitError("fetch", EXIT_NOT_FOUND, f"{folder}: no repository of this user")
+        own = ("--git-dir", str(repository.own_dir))
+        _run_remote((*own, "fetch", "--quiet", "--", url, FETCHED_REFS), seconds)
 
 
 def _run_remote(command: tuple[str, ...], seconds: float) -> None:
