@@ -89,7 +89,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def start_server(ledger: str, env: dict[str, str]) -> tuple[subprocess.Popen[str], str, int]:
-    words = command("serve", "--port", "0", "--ledger", ledger)
+    words = command("serve", "--port", "0", "--no-token", "--ledger", ledger)
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=HOME, env=env)
     assert server.stdout is not None
     match = re.search(r"http://([\d.]+):(\d+)/", server.stdout.readline())

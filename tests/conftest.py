@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from steno.cli.commands import CI_VARIABLES
 from steno.ledger.store import Store, open_ledger
 from tests import postgres
 from tests.support.ledger_builder import Book
@@ -18,6 +19,10 @@ _numbers = count()
 # A slow machine fails no test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# What commands print is compared exactly, also where the tests themselves run in a CI system.
+for _name in CI_VARIABLES:
+    os.environ.pop(_name, None)
 
 # A background shell may ignore signals, and every child process inherits that.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

@@ -7,6 +7,7 @@ What cannot run offline is left out: `uses:` steps of the action, and the instal
 import fcntl
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
+import steno
 from steno.cli.commands import COMMANDS
 from tests.support.agent_programs import search_path
 from tests.support.claude import clean_env, installed
 from tests.support.modelserver import Hang, ModelServer, Step, call, say
+from tests.test_planted_modules import plant
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -42,7 +45,7 @@ class Machine:
         self.temp = folder / "runner temp"  # with a space, as on some machines
         for path in (self.work, self.bin, self.temp):
             path.mkdir(parents=True)
-        self.script("steno", f'exec "{sys.executable}" -m steno "$@"')
+        self.script("steno", f'exec "{sys.executable}" -P -m steno "$@"')
         self.program = installed("2.1.325")
         self.model: ModelServer | None = None
 
@@ -107,7 +110,8 @@ class ActionRun:
         assert set(inputs) <= set(defaults)
         self.values = {f"inputs.{name}": text for name, text in (defaults | inputs).items()}
         self.values["runner.temp"] = str(machine.temp)
-        self.files = {name: machine.folder / name for name in ("OUTPUT", "PATH", "STEP_SUMMARY")}
+        names = ("OUTPUT", "PATH", "ENV", "STATE", "STEP_SUMMARY")
+        self.files = {name: machine.folder / name for name in names}
         self.ran: list[str] = []
         self.uploads: list[Path] = []
         self.code = 0
@@ -139,6 +143,7 @@ class ActionRun:
         environ = {
             **{f"GITHUB_{name}": str(path) for name, path in self.files.items()},
             "RUNNER_TEMP": str(self.machine.temp),
+            "GITHUB_WORKSPACE": str(self.machine.work),
             "PATH": ":".join([*reversed(added), self.machine.environ["PATH"]]),
             "PIP_NO_DEPS": "1",  # a test must not need the package index
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -170,11 +175,19 @@ def test_no_input_is_part_of_a_script() -> None:
 
 
 def test_the_action_reports_a_success(machine: Machine) -> None:
+    """Also in a checkout full of modules that none of its steps may import."""
+    plant(machine.work, machine.folder / "mark")
+    (machine.work / "Makefile").write_text("test:\n\tenv >variables\n")
     with machine.serve(
-        call("Write", file_path=str(machine.work / "a.txt"), content="x"), say("Done.")
+        call("Write", file_path=str(machine.work / "a.txt"), content="x"),
+        call("Bash", command="make test", description="a step"),
+        say("Done."),
     ):
         run = ActionRun(machine, prompt=HOSTILE, allow="Write\nBash(make test)\n", package="")
     assert run.code == 0, run.log
+    assert not (machine.folder / "mark").exists()
+    variables = re.findall(r"(?m)^GITHUB_(\w+)=", (machine.work / "variables").read_text())
+    assert set(variables) & set(run.files) == {"STEP_SUMMARY"}
     assert HOSTILE in machine.prompts()
     assert list(machine.folder.rglob("pwned")) == []
     outputs = run.outputs
@@ -221,7 +234,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_action_installs_a_wheel(machine: Machine, wheel: Path) -> None:
     """Without its dependencies, so that nothing is downloaded: only the installed files count."""
     machine.script("steno", "echo the old one >&2; exit 9")
-    run = ActionRun(machine, prompt="go", package=str(wheel), artifact="")
+    plant(machine.work, machine.folder / "mark")
+    (machine.work / "dist").mkdir()
+    shutil.copy(wheel, machine.work / "dist")
+    run = ActionRun(machine, prompt="go", package=f"dist/{wheel.name}", artifact="")
+    assert not (machine.folder / "mark").exists()
     venv = machine.temp / "steno-venv"
     assert (venv / "bin" / "steno").exists(), run.log
     assert len(list(venv.rglob("testing/pytest_plugin.py"))) == 1
@@ -233,6 +250,25 @@ def test_a_package_is_no_option_of_pip(machine: Machine) -> None:
     run = ActionRun(machine, prompt="go", package="--help")
     assert (run.code != 0, "Usage:" in run.log, run.ran[0]) == (True, False, "Install steno")
     assert "Run the agent" not in run.ran
+
+
+USES = re.compile(r"\buses: *([^\s#]+)")
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}|\./.*")
+
+
+def test_what_others_publish_is_pinned() -> None:
+    """Actions by their commit, our package by its version, and what the tests need by a range."""
+    assert ACTION["inputs"]["package"]["default"] == f"stenograph=={steno.__version__}"
+    folders = (ROOT / ".github", ROOT / "docs", EXAMPLES)
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    for path in (ROOT / "action.yml", ROOT / "README.md", *files):
+        if path.suffix in (".yml", ".md"):
+            names = USES.findall(path.read_text("utf-8"))
+            assert [name for name in names if not PINNED.fullmatch(name)] == [], path
+    for path in (ROOT / "requirements").iterdir():
+        for line in path.read_text("utf-8").splitlines():
+            requirement = line.partition("#")[0].strip()
+            assert re.fullmatch(r"|[\w-]+(>=[\d.]+,<[\d.]+|==[\d.]+)", requirement), line
 
 
 # -- GitLab --------------------------------------------------------------------------------------

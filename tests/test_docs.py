@@ -557,3 +557,12 @@ if __name__ == "__main__":
         clone = linked(Path(folder))
         for word in sys.argv[1:]:
             Path(word).write_text(pasted_anew(Path(word).resolve(), clone), "utf-8")
+
+
+def test_the_tests_that_hold_what_security_promises_exist() -> None:
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    names = re.findall(r"`(test_\w+)`", text)
+    assert names
+    assert [name for name in names if not any(f"def {name}(" in text for text in sources)] == []
+    assert [name for name in re.findall(r"`(tests/\S+)`", text) if not (ROOT / name).exists()] == []

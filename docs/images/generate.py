@@ -335,7 +335,7 @@ def active_runs(place: Place, count: int) -> Iterator[None]:
 
 @contextmanager
 def server(place: Place) -> Iterator[str]:
-    process = place.start("serve", "--port", "0", "--no-import")
+    process = place.start("serve", "--port", "0", "--no-import", "--no-token")
     assert process.stdout is not None
     try:
         yield process.stdout.readline().decode().split()[-1].rstrip("/")

@@ -279,11 +279,10 @@ def test_all_three_commands_write_the_same_documents(command: str, tmp_path: Pat
 
 
 def test_show_in_github_actions(tmp_path: Path) -> None:
-    """Its page is protected, annotations follow; output for programs stays as it is."""
+    """Annotations follow its page; output for programs stays as it is."""
     summary = tmp_path / "summary.md"
     done = in_github(summary, "show", DENIED)
-    stop, *page, resume, last = done.out.splitlines()
-    assert (stop[:17], resume) == ("::stop-commands::", f"::{stop[17:]}::")
+    *page, last = done.out.splitlines()
     assert page[0].startswith("permission  2 calls denied (Write, Bash)")
     assert last == f"::error title=permission ({DENIED})::2 calls denied (Write, Bash)"
     assert summary.read_text().startswith("### ❌ steno show: permission\n")
@@ -319,9 +318,7 @@ def test_github_actions(tmp_path: Path) -> None:
     words = ("check", EDIT, "--rule", 'allow_files=["src/"]')
     done = in_github(summary, *words)
     assert (done.code, done.err) == (1, "")
-    stop, *_, resume, last = done.out.splitlines()  # no command of the agent's text is executed
-    token = stop.removeprefix("::stop-commands::")
-    assert (len(token), resume) == (32, f"::{token}::")
+    last = done.out.splitlines()[-1]
     assert last == (f"::error file=nb.ipynb,title=allow_files ({EDIT})::changed: nb.ipynb")
     head, *sections = summary.read_text().split("### ")
     assert (head, len(sections)) == ("before\n\n", 1)

@@ -30,6 +30,7 @@ from tests.support.transcript_writer import Transcript
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 ROOT = Path(__file__).parents[2]
+DGRAM = socket.SOCK_DGRAM
 LONG = 60.0  # no test may need it; the machine may be slow
 Done = subprocess.CompletedProcess[str]
 
@@ -632,6 +633,43 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     assert place.end(host)["warnings"][1:] == []
     with pytest.raises(StenoError, match="cannot reach the run"):
         run_registry.send_request(path, {"do": "status"})
+
+
+def ask_as(uid: int, path: str, request: bytes) -> bytes:
+    """The reply to a process of another user."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(uid, uid, uid)
+            with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, DGRAM) as own:
+                own.settimeout(LONG)
+                own.bind(f"{folder}/a")
+                own.sendto(request, path)
+                os.write(write_end, own.recv(9999))
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end, "rb") as replies:
+        return replies.read()
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not run_registry.HAS_SENDER_UID, reason="only root can be another user"
+)
+def test_another_user_does_not_reach_a_run(place: Place) -> None:
+    """Even where the modes of the folder and the socket would permit it."""
+    host, run = place.begin("work")
+    info = wait_for(lambda: json.loads((place.live / f"{run}.json").read_text()))
+    path = Path(info["socket"])
+    path.chmod(0o777)
+    for folder in path.parents[:-2]:
+        folder.chmod(0o755)
+    assert json.loads(ask_as(65534, str(path), b'{"do": "stop"}')) == run_registry.REFUSAL
+    assert json.loads(ask_as(0, str(path), b'{"do": "status"}'))["ok"] is True
+    assert place.steno("stop", run).returncode == 0
+    place.end(host)
 
 
 def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:

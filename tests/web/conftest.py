@@ -77,8 +77,10 @@ class Page:
         self.process = process
         assert process.stdout is not None
         line = process.stdout.readline().decode()
-        match = re.fullmatch(r"steno serves the ledger on (http://([\d.]+):(\d+)/)\n", line)
+        form = r"steno serves the ledger on (http://([\d.]+):(\d+)/)(?:\?token=([\w-]{43}))?\n"
+        match = re.fullmatch(form, line)
         assert match is not None, line
+        self.token: str | None = match[4]
         self.url = match[1].rstrip("/")
         self.host = match[2]
         self.port = int(match[3])
@@ -86,11 +88,16 @@ class Page:
     def get(
         self, target: str, method: str = "GET", body: bytes | None = None, /, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body; underscores in header names are hyphens."""
+        """Status, headers and body; underscores in header names are hyphens.
+
+        With the token, unless a header says otherwise.
+        """
         connection = http.client.HTTPConnection(self.host, self.port, timeout=LONG)
         try:
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             given = {"Host": f"{self.host}:{self.port}", **headers}
+            if self.token is not None and not {"Authorization", "Cookie"} & set(headers):
+                given["Authorization"] = f"Bearer {self.token}"
             if body is not None:
                 given["Content-Length"] = str(len(body))
             for name, value in given.items():
@@ -197,7 +204,10 @@ class Tab:
             self.errors.append(f"request to {request.url}")
 
     def open(self, target: str) -> Any:
-        self.tab.goto(self.server.url + target)
+        url = self.server.url + target
+        if not self.context.cookies() and self.server.token is not None:
+            url += f"{'&' if '?' in target else '?'}token={self.server.token}"
+        self.tab.goto(url)
         return self.tab
 
 

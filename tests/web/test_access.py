@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from steno.ledger.store import open_ledger
 from steno.team import approvals
 from steno.team.roster import Member
+from steno.web.live import MAX_CLIENT_STREAMS, MAX_STREAMS
 from tests.support.scripted_place import Place
 from tests.web.conftest import HOSTILE, HOSTILE_RUN, LONG, Page, fill, serving
+from tests.web.test_live import wait_for
 
 TEMPLATES = (
     "/runs/{}",
@@ -103,24 +105,127 @@ def test_the_port_is_in_use(page: Page) -> None:
     )
 
 
-def test_another_address_needs_the_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_every_address_needs_the_token(tmp_path: Path, host: str) -> None:
     place = Place(tmp_path)
-    with serving(place, "--host", "0.0.0.0") as page:
+    with serving(place, "--host", host, "--allow-actions") as page:
+        name = f"steno_token_{page.port}"
+        forged = f"{'0' * 32}.{'0' * 64}"
+        for value in ("", "wrong", forged, page.token):
+            own = {"Cookie": f"{name}={value}"}
+            for target in ("/", "/live", "/metrics", "/static/page.js", "/runs/x/raw"):
+                assert page.get(target, **own)[0] == 401
+            assert page.get("/runs/x/stop", "POST", b"", **own)[0] == 401
+        assert page.get("/?token=wrong", Authorization="")[0] == 401
+        assert page.get("/", Authorization="Bearer ")[0] == 401
+        status, headers, _ = page.get(f"/runs?token={page.token}&last=7d", Authorization="")
+        assert (status, headers["location"]) == (303, "/runs?last=7d")
+        cookie, rest = headers["set-cookie"].split("; ", 1)
+        assert rest == "HttpOnly; Max-Age=31536000; Path=/; SameSite=strict"
+        assert page.token is not None
+        assert page.token not in cookie
+        assert page.get("/", Cookie=cookie)[0] == 200
+        assert page.get("/", Host="evil.example", Cookie=cookie)[0] == 421
+        assert page.get("/", Origin="https://evil.example", Cookie=cookie)[0] == 403
+        other = f"localhost:{page.port + 1}"  # of a server that is reached by another port
+        assert page.get("/", Host=other, Cookie=cookie)[0] == 401
+
+
+def test_the_token_stays_until_a_new_one_is_asked_for(tmp_path: Path) -> None:
+    """Bookmarks, cookies and programs that read the file go on working after a restart."""
+    place = Place(tmp_path)
+    path = place.data / "serve-token"
+    with serving(place) as page:
+        token = page.token
+        assert path.read_text() == f"{token}\n"
+        assert (path.stat().st_mode & 0o777, place.data.stat().st_mode & 0o777) == (0o600, 0o700)
+        cookie = page.get(f"/?token={token}")[1]["set-cookie"].split(";")[0]
+        own_name = cookie.replace(f"_{page.port}=", "_{}=")
+    with serving(place) as page:
+        assert page.token == token
+        assert page.get("/", Cookie=own_name.format(page.port))[0] == 200
+    with serving(place, "--new-token") as page:
+        assert page.token != token
+        assert path.read_text() == f"{page.token}\n"
+        assert page.get("/", Cookie=own_name.format(page.port))[0] == 401
+        token = page.token
+    path.chmod(0o644)  # others may have read it
+    with serving(place) as page:
+        assert page.token != token
+        assert path.stat().st_mode & 0o777 == 0o600
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("x" * 43)
+    elsewhere.chmod(0o600)
+    path.unlink()
+    path.symlink_to(elsewhere)
+    with serving(place) as page:
+        assert page.token != "x" * 43
+        assert not path.is_symlink()
+
+
+def test_without_a_token_on_request_only(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with serving(place, "--no-token", "--allow-actions") as page:
         assert page.process.stdout is not None
         line = page.process.stdout.readline().decode()
-        match = re.search(r"/(\?token=([\w-]{20,}))\n", line)
-        assert match is not None
-        for target, cookie in (("/", ""), ("/?token=wrong", ""), ("/", "steno_token=wrong")):
-            headers = {"Cookie": cookie} if cookie else {}
-            assert page.get(target, **headers)[0] == 401
-        assert page.get("/live")[0] == 401
-        status, headers, _ = page.get(f"/runs{match[1]}&last=7d")
-        assert (status, headers["location"]) == (303, "/runs?last=7d")
-        cookie = headers["set-cookie"]
-        assert cookie == f"steno_token={match[2]}; HttpOnly; Path=/; SameSite=strict"
-        assert page.get("/", Cookie=cookie.partition(";")[0])[0] == 200
-        foreign = {"Host": "evil.example", "Cookie": cookie.partition(";")[0]}
-        assert page.get("/", **foreign)[0] == 421
+        can = "read all runs, stop and resume them"
+        assert line == f"no token: every user and program of this machine can {can}\n"
+        assert (page.token, page.get("/")[0]) == (None, 200)
+        assert page.get("/", Host="evil.example")[0] == 421
+    done = place.steno("serve", "--no-token", "--host", "0.0.0.0")
+    assert (done.returncode, b"0.0.0.0 needs a token" in done.stderr) == (2, True)
+
+
+def test_nobody_sees_the_token_that_a_browser_is_opened_with(tmp_path: Path) -> None:
+    """Not in its command line, and not in a file of others."""
+    place = Place(tmp_path)
+    browser = place.folder / "bin" / "browser"
+    log = place.folder / "opened"
+    script = 'stat -c %a "$(dirname "${1#file://}")" "${1#file://}"; echo "$1"; cat "${1#file://}"'
+    browser.write_text(f"#!/bin/sh\n({script}) >{log}.new; mv {log}.new {log}\n")
+    browser.chmod(0o755)
+    place.environ["BROWSER"] = str(browser)
+    with serving(place, "--open") as page:
+        wait_for(log.exists)
+        folder_mode, mode, url, content = log.read_text().split("\n", 3)
+        assert (folder_mode, mode) == ("700", "600")
+        assert str(page.token) not in url
+        assert f'content="0;url={page.url}/?token={page.token}"' in content
+    assert not Path(url.removeprefix("file://")).exists()
+
+
+def test_streams_are_limited(tmp_path: Path) -> None:
+    """For each browser, and in all. The page says so; a closed one makes room."""
+    place = Place(tmp_path)
+    with serving(place) as page, ExitStack() as opened:
+
+        def cookie() -> str:
+            return page.get(f"/?token={page.token}")[1]["set-cookie"].split(";")[0]
+
+        def connect(header: str) -> tuple[socket.socket, bytes]:
+            connection = socket.create_connection((page.host, page.port), timeout=LONG)
+            head = f"GET /live HTTP/1.1\r\nHost: {page.host}:{page.port}\r\n{header}\r\n\r\n"
+            connection.sendall(head.encode())
+            return connection, connection.recv(1000)
+
+        for _ in range(MAX_STREAMS // MAX_CLIENT_STREAMS):
+            own = f"Cookie: {cookie()}"
+            streams = [opened.enter_context(connect(own)[0]) for _ in range(MAX_CLIENT_STREAMS)]
+        status, _, data = page.get("/live", Cookie=own.removeprefix("Cookie: "))
+        text = f"not live: {MAX_CLIENT_STREAMS} live pages are open in this browser"
+        assert (status, text in data.decode()) == (429, True)
+        status, _, data = page.get("/live")
+        text = f"not live: {MAX_STREAMS} live pages are open in all browsers"
+        assert (status, text in data.decode()) == (429, True)
+        assert page.get("/")[0] == 200
+        streams[0].close()
+
+        def has_room() -> bool:
+            connection, data = connect(own)
+            opened.enter_context(connection)
+            return data.startswith(b"HTTP/1.1 200")
+
+        wait_for(has_room)
 
 
 def test_actions_need_their_option_and_the_token_of_the_form(tmp_path: Path) -> None:

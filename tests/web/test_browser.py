@@ -3,12 +3,16 @@
 Every test fails on an error in the console and on a request to another host.
 """
 
+import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from steno.web.live import MAX_CLIENT_STREAMS
+from steno.web.security import refresh_page, write_private_file
 from tests.support.claude_lines import answer, assistant, call, init, result, stream, text
 from tests.support.scripted_place import Place
 from tests.web.conftest import HOSTILE_RUN, LONG, LONG_RUN, Page, Tab, serving
@@ -204,3 +208,43 @@ def test_a_run_in_progress_is_updated_live(chromium: Any, live_place: Place) -> 
         run.communicate(timeout=LONG)
         opened.context.close()
         assert opened.errors == []
+
+
+def test_a_page_that_may_not_be_live_says_so(chromium: Any, live_place: Place) -> None:
+    with serving(live_place) as server, ExitStack() as opened_streams:
+        opened = Tab(chromium, server)
+        opened.open("/runs")
+        (cookie,) = opened.context.cookies()
+        head = f"GET /live HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
+        head += f"Cookie: {cookie['name']}={cookie['value']}\r\n\r\n"
+        opened.tab.goto("about:blank")  # until then, the page itself has a stream
+        answers = set()
+        for _ in range(MAX_CLIENT_STREAMS + 1):
+            connection = socket.create_connection((server.host, server.port), timeout=LONG)
+            opened_streams.enter_context(connection)
+            connection.sendall(head.encode())
+            answers.add(connection.recv(12))
+        assert answers == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
+        notice = opened.open("/").locator("#notice")
+        notice.wait_for()
+        text = f"not live: {MAX_CLIENT_STREAMS} live pages are open in this browser"
+        assert notice.inner_text().startswith(text)
+        opened.context.close()
+        assert {error.partition(":")[0] for error in opened.errors} == {"Failed to load resource"}
+
+
+def test_a_file_leads_to_the_page(chromium: Any, live_place: Place, tmp_path: Path) -> None:
+    """As `--open` does it: the browser gets its cookie, though the file is another site."""
+    with serving(live_place) as server:
+        path = tmp_path / "open.html"
+        write_private_file(path, refresh_page(f"{server.url}/?token={server.token}&last=7d"))
+        context = chromium.new_context()
+        tab = context.new_page()
+        tab.goto(path.as_uri())
+        tab.locator("#active").wait_for()
+        assert tab.url == f"{server.url}/?last=7d"
+        tab.reload()
+        tab.locator("#active").wait_for()
+        (cookie,) = context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        context.close()

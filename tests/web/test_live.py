@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
+from steno.errors import LedgerError
 from steno.web.conversations import ConversationCache
 from steno.web.live import OVERVIEW, QUEUE_EVENTS, ActiveRuns, EventStream, LiveHub, Topic
 from tests.web.conftest import LONG
@@ -33,6 +34,7 @@ class Stream:
             render_steps=lambda *steps: "",
             open_requests=list,
             render_requests=lambda *requests: "",
+            on_error=print,
         )
         self.topic = self.hub._topics.setdefault(OVERVIEW, Topic())
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -124,3 +126,41 @@ def test_a_reconnect_gets_the_snapshot_unless_it_has_it(stream: Stream) -> None:
             lines = current.makefile("rb")
             stream.publish(2)
             assert next_id(lines) == "e2"
+
+
+def test_a_failing_poll_is_reported_once_and_tried_again() -> None:
+    """What fails for one kind of news delays no other; afterwards the page is live again."""
+    results: list[Exception | str] = [TypeError("first"), TypeError("first"), "<p>fine"]
+    errors: list[Exception] = []
+
+    def render_rows(rows: object) -> str:
+        found = results.pop(0) if len(results) > 1 else results[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def open_requests() -> list[Any]:
+        raise LedgerError("the server is gone")
+
+    async def first_event() -> bytes | None:
+        hub = LiveHub(
+            active=ActiveRuns(),
+            conversations=ConversationCache(),
+            render_rows=render_rows,
+            render_steps=lambda *steps: "",
+            open_requests=open_requests,
+            render_requests=lambda *requests: "",
+            on_error=errors.append,
+        )
+        polling = asyncio.create_task(hub.run())
+        hub.subscribe(OVERVIEW, None)
+        (queue,) = hub._topics[OVERVIEW].listeners
+        event = await asyncio.wait_for(queue.get(), LONG)
+        polling.cancel()
+        return event
+
+    event = asyncio.run(first_event())
+    assert event is not None
+    assert b'"html":"<p>fine"' in event
+    assert list(map(str, errors[:2])) == ["the server is gone", "first"]
+    assert set(map(str, errors[2:])) <= {"the server is gone"}

@@ -14,6 +14,7 @@ import pytest
 from steno.errors import StenoError
 from steno.runner.prepare import ensure_worktree
 from steno.workspace import git
+from steno.workspace.repository import clone_repository, fetch_repository, open_repository
 from tests.workspace.test_changes import run_git, write
 
 HOOKS = (
@@ -275,4 +276,27 @@ def test_a_git_in_the_project_is_not_run(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", os.pathsep.join(found))
     monkeypatch.chdir(trap.repo)
     everything_of_steno(trap.repo)
+    assert trap.ran() == []
+
+
+def test_a_fetch_runs_nothing_that_the_clone_configures(tmp_path: Path) -> None:
+    """An agent in a worktree of the clone can write its configuration with `git config`."""
+    trap = Trap(tmp_path)
+    url = trap.repo.as_uri()
+    clone = tmp_path / "clone"
+    clone_repository(url, clone, 60)
+    names = ("core.fsmonitor", "core.sshCommand", "core.gitProxy", "remote.origin.uploadpack")
+    trap.config(*names, repo=clone)
+    for name in HOOKS:
+        trap.plant(clone / ".git" / "hooks" / name)
+    write(trap.repo / "a.txt", "two\n")
+    run_git(trap.repo, "commit", "-qam", "second")
+    subprocess.run(["git", "-C", str(clone), "fetch", "-q"], capture_output=True, check=False)
+    assert trap.ran() != []
+    fetch_repository(url, clone, 60)
+    assert trap.ran() == []
+    second = (trap.repo / ".git" / "refs" / "heads").iterdir()
+    with open_repository(str(clone)) as repository:
+        assert repository is not None
+        assert [git.has_commit(repository, head.read_text().strip()) for head in second] == [True]
     assert trap.ran() == []

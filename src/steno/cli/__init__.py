@@ -10,6 +10,7 @@ import sys
 
 from .commands import (
     BUILT_IN_COMMANDS,
+    CI_VARIABLES,
     COMMANDS,
     EXIT_INTERNAL_ERROR,
     EXIT_INTERRUPTED,
@@ -51,6 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if sys.stdout is None:
             raise OSError("stdout is closed")
+        if not CI_VARIABLES.isdisjoint(os.environ):
+            from .ci_log import guard_output
+
+            guard_output()
         code = _dispatch(args)
         sys.stdout.flush()
     except KeyboardInterrupt:

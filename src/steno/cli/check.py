@@ -85,8 +85,7 @@ def run(args: list[str]) -> int:
     if options.form == "json":
         print_json(_as_json(results, across))
     elif not outputs.uses_stdout:
-        with outputs.page():
-            print_lines(view.check_page(results, across, detect_style()))
+        print_lines(view.check_page(results, across, detect_style()))
     outputs.write(results, across)
     is_broken = bool(across) or not all(result.ok for result in results)
     return EXIT_FAILED if is_broken else 0

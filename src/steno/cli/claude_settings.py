@@ -7,13 +7,13 @@ import difflib
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.files import data_folder
 from ..errors import StenoError
+from ..executables import find_executable, own_command
 from ..private_files import write_cache_file as write_private_file
 from .terminal import is_terminal, print_lines
 
@@ -67,8 +67,8 @@ def read_settings(path: Path) -> str:
 
 def steno_words(is_shared: bool = False) -> list[str]:
     """The start of a command for Claude Code; in a shared file, without this machine's paths."""
-    program = "steno" if is_shared else shutil.which("steno")
-    return [program] if program else [sys.executable, "-m", "steno"]
+    program = "steno" if is_shared else find_executable("steno")
+    return [program] if program else own_command()
 
 
 # -- the text ------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ EXIT_WRITE_FAILED = 74  # EX_IOERR of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # set in GitHub Actions: file for a summary in Markdown
+# Set by a system that executes commands in what we print, see `ci_log`.
+CI_VARIABLES = frozenset((STEP_SUMMARY, "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"))
 
 
 GROUPS = {

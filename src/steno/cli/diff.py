@@ -11,6 +11,7 @@ from ..ledger.queries import diff as queries
 from ..ledger.queries import runs
 from ..ledger.queries.filters import TimeZone
 from ..views import diff as view
+from .ci_log import has_command
 from .options import CommandParser
 from .output_file import write_file
 from .query_options import format_iso, no_rows_message, open_updated_ledger, write_result
@@ -121,6 +122,11 @@ def _write_patch(result: ChangeSet, target: str) -> int:
     if target == "-" and is_terminal(sys.stdout):
         print_lines(view.patch_lines(result.patch.removesuffix(b"\n"), detect_style()))
     elif target == "-":
+        if has_command(sys.stdout.fileno(), result.patch):  # a changed patch would not apply
+            raise StenoError(
+                "--patch -: the patch contains a command of this CI system, such as ::error:: or "
+                "##[...]; write it to a file: --patch FILE"
+            )
         write_bytes(result.patch)
     else:
         if not target:

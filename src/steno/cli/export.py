@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ..errors import StenoError
 from ..export.conversation import Conversation
 from ..ledger.queries import runs as queries
 from ..ledger.results import RUN_COLUMN_TYPES
+from .ci_log import unguarded
 from .commands import EXIT_USAGE_ERROR
 from .options import CommandParser, option_name
 from .output_file import write_file
@@ -56,7 +58,9 @@ def run(args: list[str]) -> int:
     """Run `steno export` and return its exit code."""
     options = _parse_args(args)
     if options.format in LIST_FORMATS:
-        _write(options.output, [_list_of_runs(options)])
+        data = _list_of_runs(options)
+        with unguarded(sys.stdout) if options.format in BINARY_FORMATS else nullcontext():
+            _write(options.output, [data])
         return 0
     options.sources = [options.source]
     options.view = "transcript"

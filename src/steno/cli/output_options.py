@@ -3,17 +3,17 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..errors import StenoError
+from .ci_log import print_commands
 from .commands import STEP_SUMMARY
 from .options import CommandParser
-from .terminal import print_error, print_lines, write_bytes
+from .terminal import print_error, write_bytes
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -50,21 +50,6 @@ class ReportOutputs(Struct, kw_only=True):
     def uses_stdout(self) -> bool:
         return STDOUT in self.documents.values()
 
-    @contextmanager
-    def page(self) -> Iterator[None]:
-        """In GitHub Actions, text of an agent in it must not be taken for a workflow command."""
-        if not (self.has_summary and self.has_page):
-            yield
-            return
-        from secrets import token_hex
-
-        from ..export.github import stop_commands
-
-        stop, resume = stop_commands(token_hex(16))
-        print_lines([stop])
-        yield
-        print_lines([resume])
-
     def write(
         self,
         results: "Sequence[CheckResult]",
@@ -76,7 +61,7 @@ class ReportOutputs(Struct, kw_only=True):
             from ..export.github import annotations, step_summary
 
             if self.has_page:
-                print_lines(annotations(results, across))
+                print_commands(sys.stdout, annotations(results, across))
             _append_summary(step_summary(self.title, results, across), warn)
         for name, target in self.documents.items():
             _write(target, _build(name, self.title, results, across))
@@ -93,8 +78,7 @@ class ReportOutputs(Struct, kw_only=True):
         if self.has_summary and sys.stderr is not None:
             from ..export.github import annotations
 
-            for line in annotations([result], []):
-                print(line, file=sys.stderr)
+            print_commands(sys.stderr, annotations([result], []))
 
 
 def add_output_options(parser: CommandParser, to_stdout: bool = True) -> None:

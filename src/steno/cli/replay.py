@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..recording.replay import Player, ReplaySource
+from .ci_log import write_all
 from .options import CommandParser, number_type
-from .stream_options import write_all
 from .terminal import exit_by_signal
 
 EXAMPLES = """examples:

@@ -24,11 +24,12 @@ from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.run_registry import lost_runs
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
+from .ci_log import write_all
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import option_name
 from .output_options import ReportOutputs, outputs_from_options
 from .run_options import parse_args, read_prompt
-from .stream_options import StderrWriter, finish_hooks, parse_hooks, write_all
+from .stream_options import StderrWriter, finish_hooks, parse_hooks
 from .sync_options import (
     RUN_OPTIONS,
     build_sync_options,

@@ -2,22 +2,27 @@
 
 import argparse
 import errno
+import os
 import socket
 import sys
 import traceback
+from pathlib import Path
 
+from ..config.files import data_folder
 from ..errors import LedgerError, StenoError
+from ..executables import absolute_search_path
 from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store
+from ..private_files import create_private_folder, temporary_folder
 from .options import CommandParser, number_type
 from .query_options import import_new, open_waiting_ledger
 from .terminal import print_error, print_lines
 
 EXAMPLES = """examples:
-  steno serve                         on http://127.0.0.1:8737
+  steno serve                         on http://127.0.0.1:8737; prints the address with a token
   steno serve --port 0 --open         on a free port; opens the browser
   steno serve --allow-actions         also stop, message, annotate and resume runs
-  steno serve --host 0.0.0.0          for other machines; prints an address with a token
+  steno serve --host 0.0.0.0          for other machines
   ssh -L 8737:localhost:8737 HOST     the page of another machine, through a tunnel
 
 The page reads the ledger and the recordings of active runs; nothing leaves the machine. It needs
@@ -25,6 +30,7 @@ the extra `web`: pip install 'stenograph[web]'. Without --no-import, new transcr
 every minute. Stop it with Ctrl-C.
 """
 DEFAULT_PORT = 8737
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 USER_TIMEOUT_MS = 20_000  # the kernel drops a connection whose browser does not read
 
 
@@ -40,20 +46,21 @@ def run(args: list[str]) -> int:
     zone = TimeZone(options.timezone)
     open_waiting_ledger(options.ledger).close()  # creates or migrates it
     listener = _listen(options.host, options.port)
-    policy = security.access_policy(options.host, options.allow_actions)
+    token = None if options.no_token else _load_token(options.new_token)
+    policy = security.access_policy(options.host, token, options.allow_actions)
     access = ledger_access.LedgerAccess(options.ledger, None if options.no_import else _import)
     site = app.Site(access, policy, zone, _report_error)
     address = _address(options.host, listener.getsockname()[1])
-    print_lines([f"steno serves the ledger on {address}"])
-    url = address if policy.token is None else f"{address}?token={policy.token}"
-    if policy.token is not None:
-        print_lines([f"open it with the token (shown once): {url}"])
+    url = address if token is None else f"{address}?token={token}"
+    print_lines([f"steno serves the ledger on {url}"])
+    if token is None:
+        can = "read all runs" + (", stop and resume them" if options.allow_actions else "")
+        print_lines([f"no token: every user and program of this machine can {can}"])
     sys.stdout.flush()
-    if options.open:
-        import webbrowser
-
-        webbrowser.open(url)
-    server.serve(site, listener)
+    with temporary_folder() as folder:
+        if options.open:
+            _open_browser(Path(folder), url)
+        server.serve(site, listener)
     return 0
 
 
@@ -63,8 +70,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on (default: 127.0.0.1); any other than loopback requires the "
-        "token that is printed at the start",
+        help="address to listen on (default: 127.0.0.1)",
     )
     parser.add_argument(
         "--port",
@@ -79,9 +85,48 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         action="store_true",
         help="allow stopping, messaging, annotating and resuming runs (default: read-only)",
     )
+    parser.add_argument(
+        "--new-token",
+        action="store_true",
+        help="replace the token; addresses, bookmarks and programs with the old one stop working",
+    )
+    parser.add_argument(
+        "--no-token",
+        action="store_true",
+        help="require no token: every user and program of this machine, agents too, can open the "
+        "page, and use its actions with --allow-actions",
+    )
     parser.add_timezone()
     parser.add_ledger()
-    return parser.parse_utf8_args(args)
+    options = parser.parse_utf8_args(args)
+    if options.no_token and options.new_token:
+        parser.error("--no-token and --new-token exclude each other")
+    if options.no_token and options.host not in LOOPBACK_HOSTS:
+        parser.error(f"--no-token is for {', '.join(LOOPBACK_HOSTS)}; {options.host} needs a token")
+    return options
+
+
+def _load_token(is_new: bool) -> str:
+    from ..web.security import load_token
+
+    folder = data_folder()
+    try:
+        create_private_folder(folder)
+        return load_token(folder, is_new)
+    except OSError as error:
+        raise StenoError(f"{folder}: the token cannot be written: {error.strerror}") from None
+
+
+def _open_browser(folder: Path, url: str) -> None:
+    """Open the address by a file that leads to it: other users see the browser's command line."""
+    import webbrowser
+
+    from ..web.security import refresh_page, write_private_file
+
+    page = folder / "open.html"
+    write_private_file(page, refresh_page(url))
+    os.environ["PATH"] = absolute_search_path()  # it looks for a browser by its name
+    webbrowser.open(page.as_uri())
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -121,6 +166,9 @@ def _import(store: Store) -> None:
         print_error(f"new transcripts were not imported: {error}")
 
 
-def _report_error(error: BaseException) -> None:
+def _report_error(error: Exception) -> None:
+    if isinstance(error, StenoError):
+        print_error(str(error))
+        return
     print_error(f"internal error: {type(error).__name__}: {error}")
     traceback.print_exception(error)

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from ..agents import get_agent
@@ -84,7 +85,7 @@ def run(args: list[str]) -> int:
             printer.create_otel = lambda: OtelOutput(target, options.otel_content)
             printer.create_otel()  # its packages are missing: says so before anything is read
     try:
-        with pager() if options.view == "transcript" else outputs.page():
+        with pager() if options.view == "transcript" else nullcontext():
             for source in sources:
                 has_errors = not printer.show(source) or has_errors
             print_lines(printer.footer())

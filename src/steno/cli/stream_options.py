@@ -25,6 +25,7 @@ from ..runner.hooks import (
     parse_event_filter,
 )
 from ..views.formatting import escape_json
+from .ci_log import write_all
 from .options import CommandParser
 
 ItemT = TypeVar("ItemT")
@@ -168,18 +169,6 @@ class StderrWriter(BackgroundQueue[bytes]):
         deadline = time.monotonic() + timeout
         while self.pending_count and self.problem is None and time.monotonic() < deadline:
             time.sleep(0.001)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write everything, also to a non-blocking descriptor."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:
-            import select
-
-            select.select([], [descriptor], [])
 
 
 class EventFile:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO
 
+from ..executables import find_executable
 from ..views.formatting import TAB_WIDTH, clean, escape_json
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -131,7 +132,8 @@ def pager() -> Iterator[None]:
     If the pager is closed early, the rest of the output is dropped.
     """
     command = _pager_command() if is_terminal(sys.stdout) else []
-    if not command:
+    program = find_executable(command[0]) if command else None
+    if program is None:
         yield
         return
     from subprocess import PIPE, Popen
@@ -139,7 +141,8 @@ def pager() -> Iterator[None]:
     environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ}
     sys.stdout.flush()
     try:
-        process = Popen(command, stdin=PIPE, env=environment)  # noqa: S603  # the user's own
+        words = [program, *command[1:]]
+        process = Popen(words, stdin=PIPE, env=environment)  # noqa: S603  # the user's own
     except OSError:  # not installed
         yield
         return

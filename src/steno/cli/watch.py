@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -27,6 +28,7 @@ from ..runner.hooks import HookQueue, HookRunner
 from ..runner.watch import BatchSink, PassThrough, StreamMonitor
 from ..views.live import LiveDisplay
 from ..views.table import PageStyle
+from .ci_log import protect
 from .commands import EXIT_FAILED
 from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser
 from .output_options import add_otel_options
@@ -231,7 +233,7 @@ class WatchCommand:
         self._options = options
         agent = agents.get_agent(options.agent)
         hooks = parse_hooks(options)
-        self._pass_through = PassThrough()
+        self._pass_through = PassThrough(protect=partial(protect, sys.stdout.fileno()))
         self._event_file: EventFile | None = None
         if options.json_events is not None:
             self._event_file = EventFile(options.json_events)

@@ -71,11 +71,6 @@ def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def stop_commands(token: str) -> tuple[str, str]:
-    """Lines between which the runner executes no workflow command; the token must be random."""
-    return f"::stop-commands::{token}", f"::{token}::"
-
-
 # -- summary -------------------------------------------------------------------------------------
 
 

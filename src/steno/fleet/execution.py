@@ -274,7 +274,7 @@ def _ensure_clone(url: str, commit: str | None) -> Path:
     clone = folder / "clone"
     if (clone / ".git").exists():
         if commit is not None:
-            fetch_repository(clone, CLONE_SECONDS)
+            fetch_repository(url, clone, CLONE_SECONDS)
         return clone
     draft = folder / f"clone.{os.getpid()}.{os.urandom(4).hex()}"
     clone_repository(url, draft, CLONE_SECONDS)

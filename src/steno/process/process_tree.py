@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..executables import own_python_path
 from .event_loop import EventLoop, Timer
 from .run_tag import (
     LIMIT_MARK,
@@ -405,7 +406,8 @@ class Watchdog:
 
     def __init__(self, tag: RunTag) -> None:
         inherited = {name: value for name, value in os.environ.items() if name != RUN_TAG_VARIABLE}
-        cleanup = [sys.executable, "-c", CLEANUP_PROGRAM, tag.owner()]
+        # Without -E: PYTHONPATH is our own.
+        cleanup = [sys.executable, "-P", "-c", CLEANUP_PROGRAM, tag.owner()]
         self._process: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
             self._process = subprocess.Popen(  # noqa: S603  # a fixed script and our interpreter
@@ -426,11 +428,6 @@ class Watchdog:
                 self._process.stdin.close()
             self._process.wait()
             self._process = None
-
-
-def own_python_path() -> str:
-    """PYTHONPATH with which our interpreter finds this package from any folder."""
-    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from ..agents.base import (
 )
 from ..config import MODEL_SIZES, Settings, SettingValue, load_settings
 from ..errors import LedgerError, StenoError
+from ..executables import find_executable
 from ..ledger.queries.runs import recent_unknown_events
 from ..ledger.store import (
     Store,
@@ -81,7 +82,7 @@ def inspect_agent(
 ) -> AgentInstallation:
     """Inspect one agent. `program` is its name or path, if it differs from the agent's name."""
     home = environment.get("HOME") or str(Path.home())
-    path = shutil.which(program or agent.name, path=environment.get("PATH"))
+    path = find_executable(program or agent.name, environment.get("PATH"))
     version = None
     known = "absent"
     if path is not None:

@@ -16,9 +16,9 @@ from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.facts import Judgement
 from ..analysis.live_state import LiveState
 from ..errors import LedgerError, SourceError, StenoError
+from ..executables import own_python_path
 from ..ledger.queries import sessions
 from ..ledger.store import open_existing_ledger
-from ..process.process_tree import own_python_path
 from ..recording.open import open_recording
 from ..recording.replay import ReplaySource
 from ..report import Context, Report

@@ -6,7 +6,6 @@ is created or reused, and removed only with `steno repeat --remove-worktrees`.
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -26,6 +25,7 @@ from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_na
 from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
+from ..executables import own_command
 from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
@@ -324,9 +324,8 @@ class TaskSetupBuilder:
         if not self.settings["permission_relay"]:
             return None
         timeout = min(self.settings["permission_timeout"] or inf, MAX_PERMISSION_SECONDS)
-        # -P: the agent's folder is no place to import modules from.
-        command = (sys.executable, "-P", "-m", "steno", "mcp", "--permission-timeout")
-        return PermissionRelay("steno", (*command, f"{timeout:g}"), timeout)
+        command = own_command("mcp", "--permission-timeout", f"{timeout:g}")
+        return PermissionRelay("steno", tuple(command), timeout)
 
     def _extra_env(self) -> dict[str, str]:
         """The variables for the agent; with a relay, also where its MCP server finds the ledger."""

@@ -7,7 +7,6 @@ per version, and kept in the user's cache directory.
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from msgspec import Struct
 from ..agents import Agent, ProgramInfo
 from ..agents.base import build_environment
 from ..codec.colours import strip_colours
+from ..executables import find_executable
 from ..private_files import cache_path, write_cache_file
 from ..process.child import RunOnce
 
@@ -54,13 +54,13 @@ def find_program(program: str, environ: Mapping[str, str]) -> str | None:
     """The absolute path of a program, searched in the PATH of `environ`; None if not found."""
     # Not by Path: it would turn ./NAME, a file of this folder, into a name to search for.
     name = os.path.expanduser(program)  # noqa: PTH111
-    path = shutil.which(name, path=environ.get("PATH", os.defpath))
+    path = find_executable(name, environ.get("PATH", os.defpath))
     return None if path is None else str(Path(path).absolute())
 
 
 def version_of(program: str, npm_package: str, search_path: str | None = None) -> str | None:
     """The version by file name (own installers) or by package.json (npm); None if unknown."""
-    path = shutil.which(program, path=search_path)
+    path = find_executable(program, search_path)
     if path is None:
         return None
     file = Path(os.path.realpath(path))

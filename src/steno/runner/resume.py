@@ -1,10 +1,11 @@
 """Resumes a session in the background, for the page and the full screen."""
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ..errors import StenoError
+from ..executables import absolute_search_path, own_command
 from ..ledger.store import ledger_url
 
 DEFAULT_PROMPT = "continue"
@@ -18,7 +19,7 @@ def resume_in_background(
         raise StenoError("no session to resume")
     if folder is None or not Path(folder).is_dir():
         raise StenoError(f"its folder is not on this machine: {folder or 'unknown'}")
-    argv = [sys.executable, "-m", "steno", "run", "--resume", session]
+    argv = own_command("run", "--resume", session)
     argv += ["--agent", agent] if agent else []
     url = ledger_url(ledger)
     location = url if "://" in url else str(Path(url).absolute())
@@ -26,6 +27,8 @@ def resume_in_background(
     subprocess.Popen(  # noqa: S603  # our own program; the prompt is one argument
         argv,
         cwd=folder,
+        # The user has not chosen this folder: nothing may run a program of it by its name.
+        env={**os.environ, "PATH": absolute_search_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

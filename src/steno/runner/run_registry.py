@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import socket
+import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -153,6 +154,12 @@ MAX_MESSAGE_BYTES = 128 << 10  # a datagram must fit the socket's buffer
 REPLY_TIMEOUT_SECONDS = 5.0
 MAX_MESSAGES_PER_STEP = 16  # requests handled in one step of the loop
 
+# Linux says who sent a datagram; SO_PEERCRED is for connections. Elsewhere a datagram has no
+# sender, and the modes of the socket and its folder (0600 in 0700) keep other users out.
+HAS_SENDER_UID = hasattr(socket, "SO_PASSCRED")
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+REFUSAL = {"ok": False, "error": "the run belongs to another user"}
+
 Reply = dict[str, Any]
 RequestCallback = Callable[[dict[str, Any]], Reply]
 
@@ -170,6 +177,8 @@ class ControlSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
+            if HAS_SENDER_UID:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             # Mode 0600 from the start. Not by umask, which all threads share.
             with suppress(OSError):  # Linux creates the file with the socket's own mode
                 os.fchmod(self._socket.fileno(), 0o600)
@@ -183,10 +192,12 @@ class ControlSocket:
     def _read_requests(self) -> None:
         for _ in range(MAX_MESSAGES_PER_STEP):
             try:
-                data, sender = self._socket.recvfrom(MAX_MESSAGE_BYTES + 1)
+                data, ancillary, _, sender = self._socket.recvmsg(
+                    MAX_MESSAGE_BYTES + 1, socket.CMSG_SPACE(CREDENTIALS.size)
+                )
             except OSError:
                 return  # no more requests
-            reply = self._reply_to(data)
+            reply = self._reply_to(data) if _is_from_own_user(ancillary) else dict(REFUSAL)
             if sender:
                 with suppress(OSError):  # the sender is gone
                     self._socket.sendto(msgspec.json.encode(reply), sender)
@@ -209,6 +220,18 @@ class ControlSocket:
         for remove in (self.path.unlink, *([self.path.parent.rmdir] if self._owns_folder else ())):
             with suppress(OSError):
                 remove()
+
+
+def _is_from_own_user(ancillary: list[tuple[int, int, bytes]]) -> bool:
+    """Whether the kernel says that the sender is our user, or root, who may do everything."""
+    if not HAS_SENDER_UID:
+        return True
+    uids = [
+        CREDENTIALS.unpack(data[: CREDENTIALS.size])[1]
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+    ]
+    return len(uids) == 1 and uids[0] in (os.getuid(), 0)
 
 
 def _short_parent() -> str:

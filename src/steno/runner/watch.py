@@ -51,16 +51,23 @@ class PassThrough:
     """One stream, consumed once: by `chunks`, `lines` or `drain`.
 
     Once it `is_finished`, both descriptors are released, so that the processes at the other ends
-    notice first. The cause: end of input, `is_reader_gone`, `stop_signal` or `problem`.
+    notice first. The cause: end of input, `is_reader_gone`, `stop_signal` or `problem`. `protect`
+    may change what is written, not what is consumed.
     """
 
-    def __init__(self, source: int = 0, target: int = 1) -> None:
+    def __init__(
+        self,
+        source: int = 0,
+        target: int = 1,
+        protect: Callable[[bytes], bytes] = lambda data: data,
+    ) -> None:
         self.is_finished = False
         self.is_reader_gone = False
         self.stop_signal: int | None = None
         self.problem: SourceError | OSError | None = None
         self._source = source
         self._target = target
+        self._protect = protect
         self._is_writing = False
         self._wakeup_read, self.wakeup_fd = _make_wakeup_pipe(self)
 
@@ -141,7 +148,7 @@ class PassThrough:
         return b""
 
     def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
+        rest = memoryview(self._protect(data))
         self._is_writing = True
         while rest:
             try:

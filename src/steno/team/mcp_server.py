@@ -6,14 +6,17 @@ pauses, so that other calls are answered meanwhile and the end of the input ends
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import wraps
-from typing import Annotated, Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from pydantic import Field
 
 from .. import __version__
@@ -28,10 +31,16 @@ from ..runner.run_registry import get_active_run, send_request
 from ..runner.run_status import run_state
 from ..runner.setup import MAX_PERMISSION_SECONDS
 from . import approvals, claims, messages
+from .mcp_input import MessageLines
 from .roster import Member, find_member, put_presence, roster
+
+if TYPE_CHECKING:
+    from anyio import AsyncFile
 
 LEDGER_WAIT_SECONDS = 10.0
 PRESENCE_SECONDS = 15.0
+PERMISSION_THREADS = 4
+CALL_THREADS = 2
 MAX_OUTPUT_CHARS = 20_000
 MAX_HITS = 10
 MAX_CLAIM_WAIT_SECONDS = 120.0
@@ -54,6 +63,10 @@ class TeamServer:
         self._run = run
         self._cwd = os.getcwd()  # noqa: PTH109  # the text as it is
         self._permission_timeout = permission_timeout
+        # Permissions have threads of their own, and the others are few: however many calls there
+        # are, they delay no permission and leave the ledger free for it.
+        self._threads = ThreadPoolExecutor(CALL_THREADS, "call")
+        self._permission_threads = ThreadPoolExecutor(PERMISSION_THREADS, "permission")
 
     # -- the server --------------------------------------------------------------------------------
 
@@ -64,7 +77,10 @@ class TeamServer:
     async def _serve(self) -> None:
         presence = asyncio.create_task(self._report_presence())
         try:
-            await self.build().run_stdio_async()
+            server = self.build()._lowlevel_server  # its own reader has no limit
+            lines = cast("AsyncFile[str]", MessageLines(sys.stdin.buffer))
+            async with stdio_server(stdin=lines) as (reader, writer):
+                await server.run(reader, writer, server.create_initialization_options())
         finally:
             presence.cancel()
 
@@ -82,7 +98,9 @@ class TeamServer:
             server.add_tool(_report_errors(tool), structured_output=False)
         return server
 
-    async def _with_ledger(self, action: Callable[[Store], T]) -> T:
+    async def _with_ledger(
+        self, action: Callable[[Store], T], threads: ThreadPoolExecutor | None = None
+    ) -> T:
         """Run an action in a thread, with a ledger of its own."""
 
         def act() -> T:
@@ -92,7 +110,7 @@ class TeamServer:
             finally:
                 store.close()
 
-        return await asyncio.to_thread(act)
+        return await asyncio.get_running_loop().run_in_executor(threads or self._threads, act)
 
     def _member(self, store: Store) -> Member:
         return find_member(store, self._run)
@@ -226,19 +244,24 @@ class TeamServer:
     ) -> str:
         """Ask a person to permit a call. Called by the agent program itself, not by the model."""
         timeout = min(self._permission_timeout or 0, MAX_PERMISSION_SECONDS)
+        threads = self._permission_threads
         request = await self._with_ledger(
-            lambda store: approvals.ask(store, self._member(store), tool_name, input, timeout)
+            lambda store: approvals.ask(store, self._member(store), tool_name, input, timeout),
+            threads,
         )
         decided = None
         while decided is None:
             await asyncio.sleep(approvals.POLL_SECONDS)
             try:
-                decided = await self._with_ledger(lambda store: approvals.poll(store, request))
+                decided = await self._with_ledger(
+                    lambda store: approvals.poll(store, request), threads
+                )
             except StenoError as error:  # the server may be back before the timeout
                 if now_ms() > request.expires_at:
                     decided = approvals.denied(request, f"the ledger failed: {error}")
         text = approvals.decision_text(decided)
-        await asyncio.to_thread(approvals.notify_run, request, "permission_decided", text)
+        notify = partial(approvals.notify_run, request, "permission_decided", text)
+        await asyncio.get_running_loop().run_in_executor(threads, notify)
         return msgspec.json.encode(approvals.answer(decided, input)).decode()
 
 

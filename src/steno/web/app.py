@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ..errors import LedgerError, SourceError, StenoError
@@ -29,8 +29,8 @@ from ..team.approvals import open_requests
 from . import actions, pages, run_page
 from .conversations import ConversationCache
 from .ledger_access import LedgerAccess
-from .live import OVERVIEW, ActiveRuns, EventStream, LiveHub
-from .security import RESPONSE_HEADERS, AccessPolicy, Gatekeeper
+from .live import OVERVIEW, ActiveRuns, EventStream, LiveHub, StreamLimitError
+from .security import CLIENT, RESPONSE_HEADERS, AccessPolicy, Gatekeeper
 from .templating import create_environment
 from .url_state import UnknownIdError, UrlError, UrlState, check_id, check_number, parse_state
 
@@ -42,7 +42,7 @@ STATIC_FILES = {
 THEMES = ("light", "dark")
 MAX_STEP = 10**9
 MAX_BATCHES = 20  # on the page of the fleet
-ErrorReporter = Callable[[BaseException], None]
+ErrorReporter = Callable[[Exception], None]
 ListPage = Callable[[Store, pages.Request], pages.Values]
 
 
@@ -70,6 +70,7 @@ class Site:
             render_steps=self._render_steps,
             open_requests=self._open_requests,
             render_requests=self._render_requests,
+            on_error=on_error,
         )
 
     def render(self, template: str, values: pages.Values, request: HttpRequest | None) -> str:
@@ -285,11 +286,15 @@ def _raw(site: Site, store: Store, subject: run_page.Subject, request: HttpReque
 # -- live, actions, files, errors ------------------------------------------------------------------
 
 
-async def _stream(site: Site, request: HttpRequest) -> EventStream:
+async def _stream(site: Site, request: HttpRequest) -> EventStream | Response:
     id_ = request.path_params.get("id", OVERVIEW)
     if id_ != OVERVIEW:
         check_id(id_)
-    return site.live.subscribe(id_, request.headers.get("last-event-id"))
+    client = request.scope.get(CLIENT, "")
+    try:
+        return site.live.subscribe(id_, request.headers.get("last-event-id"), client)
+    except StreamLimitError as error:  # shown by the page
+        return PlainTextResponse(f"{error}\n", 429)
 
 
 async def _act(site: Site, table: str, action: str, request: HttpRequest) -> Response:

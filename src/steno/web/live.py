@@ -4,13 +4,15 @@ One task asks all active runs for their state while a page is open, renders each
 once, and puts the same bytes into the queue of every listener. A listener that does not read is
 closed when its queue is full or a write takes too long; the others never wait for it. Each event
 has an ID: a browser that reconnects, such as after sleep, gets a snapshot unless it has the last.
+
+What fails is reported once and tried again with growing pauses: the pages stay live.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +25,9 @@ from ..runner.run_status import active_run_states
 from .conversations import ConversationCache, Slice
 
 POLL_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 5.0  # after several failures
+MAX_STREAMS = 512  # each has a queue, and each event is written to it
+MAX_CLIENT_STREAMS = 64  # of one browser, or of all programs with the token
 KEEP_ALIVE_SECONDS = 15.0
 WRITE_TIMEOUT_SECONDS = 10.0
 QUEUE_EVENTS = 32
@@ -39,6 +44,11 @@ RenderRows = Callable[[ActiveRows], str]
 RenderSteps = Callable[[Sequence[Step], int | None], str]
 OpenRequests = Callable[[], list[PermissionRequest]]
 RenderRequests = Callable[[list[PermissionRequest], bool], str]
+ReportError = Callable[[Exception], None]
+
+
+class StreamLimitError(StenoError):
+    """Too many streams are open."""
 
 
 class ActiveRuns:
@@ -94,6 +104,7 @@ class LiveHub:
         render_steps: RenderSteps,
         open_requests: OpenRequests,
         render_requests: RenderRequests,
+        on_error: ReportError,
     ) -> None:
         self._active = active
         self._conversations = conversations
@@ -101,6 +112,9 @@ class LiveHub:
         self._render_steps = render_steps
         self._open_requests = open_requests
         self._render_requests = render_requests
+        self._on_error = on_error
+        self._failure = ""  # the last one; it is reported when it changes
+        self._streams: Counter[str] = Counter()  # by client
         self._topics: dict[str, Topic] = {}
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -116,35 +130,61 @@ class LiveHub:
 
     async def run(self) -> None:
         """Poll while there are listeners, until cancelled."""
+        pause = POLL_SECONDS
         while not self._is_closed:
             if not any(topic.listeners for topic in self._topics.values()):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            with suppress(StenoError):
-                await self._poll()
-            await asyncio.sleep(POLL_SECONDS)
+            failure = await self._poll()
+            if failure and failure != self._failure:
+                pause = POLL_SECONDS
+            pause = min(2 * pause, MAX_PAUSE_SECONDS) if failure else POLL_SECONDS
+            self._failure = failure
+            await asyncio.sleep(pause)
 
     def _next_id(self) -> str:
         self._count += 1
         return f"{self._boot}-{self._count}"
 
-    async def _poll(self) -> None:
+    async def _poll(self) -> str:
+        """Send what is new to all listeners; one that fails stops no other. The failures, as text.
+
+        A failure is reported unless the last poll had the same.
+        """
+        errors: list[Exception] = []
+
+        async def attempt(work: Awaitable[None]) -> None:
+            try:
+                await work
+            except Exception as error:  # whatever it is, the next poll may succeed
+                errors.append(error)
+
+        await attempt(self._poll_requests())
+        await attempt(self._poll_runs(attempt))
+        failure = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
+        if failure != self._failure:
+            for error in errors:
+                self._on_error(error)
+        return failure
+
+    async def _poll_requests(self) -> None:
+        requests = await asyncio.to_thread(self._open_requests)
+        for name, topic in self._topics.items():
+            self._publish_requests(name, topic, requests)
+
+    async def _poll_runs(self, attempt: Callable[[Awaitable[None]], Awaitable[None]]) -> None:
         rows = await asyncio.to_thread(self._active.rows)
-        with suppress(StenoError):  # the ledger may be back at the next poll
-            requests = await asyncio.to_thread(self._open_requests)
-            for name, topic in self._topics.items():
-                self._publish_requests(name, topic, requests)
         for name, topic in list(self._topics.items()):
             if not topic.listeners:
                 del self._topics[name]
             elif name == OVERVIEW:
-                self._publish_rows(topic, rows)
+                await attempt(self._publish_rows(topic, rows))
             else:
                 row = next((row for row in rows if row["run_id"] == name), None)
-                await self._publish_run(topic, row)
+                await attempt(self._publish_run(topic, row))
 
-    def _publish_rows(self, topic: Topic, rows: ActiveRows) -> None:
+    async def _publish_rows(self, topic: Topic, rows: ActiveRows) -> None:
         html = self._render_rows(rows)
         payload = msgspec.json.encode({"html": html, "runs": sorted(row["run_id"] for row in rows)})
         if not topic.snapshot.endswith(payload + b"\n\n"):
@@ -194,8 +234,12 @@ class LiveHub:
 
     # -- streams -----------------------------------------------------------------------------------
 
-    def subscribe(self, name: str, last_id: str | None) -> "EventStream":
-        """A stream of a topic; it starts with a snapshot unless the browser has the last event."""
+    def subscribe(self, name: str, last_id: str | None, client: str = "") -> "EventStream":
+        """A stream of a topic; it starts with a snapshot unless the browser has the last event.
+
+        StreamLimitError if this client, or all of them, have too many.
+        """
+        self._count_stream(client)
         topic = self._topics.setdefault(name, Topic())
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUE_EVENTS)
         topic.listeners.add(queue)
@@ -206,7 +250,25 @@ class LiveHub:
         if self._is_closed:
             queue.put_nowait(None)
         self._wake.set()
-        return EventStream(queue, lambda: topic.listeners.discard(queue))
+
+        def close() -> None:
+            topic.listeners.discard(queue)
+            self._streams[client] -= 1
+
+        return EventStream(queue, close)
+
+    def _count_stream(self, client: str) -> None:
+        self._streams = +self._streams  # without those that have closed all
+        for count, limit, place in (
+            (self._streams[client], MAX_CLIENT_STREAMS, "in this browser"),
+            (self._streams.total(), MAX_STREAMS, "in all browsers"),
+        ):
+            # Without tokens there is one client for all.
+            if count >= limit and (client or limit == MAX_STREAMS):
+                raise StreamLimitError(
+                    f"not live: {limit} live pages are open {place}; close some, then reload"
+                )
+        self._streams[client] += 1
 
 
 def _first_change(before: list[Step], after: list[Step], start: int) -> int:

@@ -1,26 +1,41 @@
 """Who may talk to the page, and what a browser may do with it.
 
 Checked before any route: the Host header (a foreign name that resolves to this machine is DNS
-rebinding), the Origin of requests that other sites cause, the token if the page is reachable from
-other machines, and the CSRF token of actions. Every response forbids scripts and styles that are
-not ours, framing, and requests to other hosts.
+rebinding), the Origin of requests that other sites cause, the token, and the CSRF token of actions.
+Every response forbids scripts and styles that are not ours, framing, and requests to other hosts.
+
+The token keeps other users and programs of this machine out. It is in a file that only its user can
+read, for programs that send it as a bearer token, and in the URL that is printed. A browser that
+opens the URL gets a cookie that is signed with it: each browser its own, so that it can be counted.
 """
 
 import hmac
 import ipaddress
+import os
+import re
 import secrets
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
+from html import escape
+from pathlib import Path
 from platform import node
 from urllib.parse import parse_qsl, urlencode
 
 from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 TOKEN_PARAMETER = "token"  # noqa: S105  # the name, not a token
+TOKEN_FILE_NAME = "serve-token"  # noqa: S105  # the name of the file
+TOKEN_PATTERN = re.compile(r"[\w-]{32,100}", re.ASCII)
+COOKIE_PATTERN = re.compile(r"([0-9a-f]{32})\.[0-9a-f]{64}")
+COOKIE_SECONDS = 365 * 86_400
+PRIVATE_FILE_MODE = 0o600
+CLIENT = "steno.client"  # key of a request's scope: which browser or program it comes from
 RESPONSE_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -34,36 +49,46 @@ RESPONSE_HEADERS = {
 
 
 class AccessPolicy(Struct):
-    """Names under which the page is reached, its token (None: loopback only), allowed actions."""
+    """Names under which the page is reached, its token (None: everyone), allowed actions."""
 
     host: str
     token: str | None = None
     csrf_token: str = ""
     allow_actions: bool = False
 
-    @property
-    def cookie(self) -> str:
-        return "steno_token"
-
     def is_own_name(self, netloc: str) -> bool:
         """Whether a Host header names this machine; the port may be that of a tunnel."""
         name = _host_name(netloc)
         if name in LOOPBACK_NAMES or name == self.host.lower():
             return True
-        return self.token is not None and (name == node().lower() or _is_address(name))
+        return not is_loopback(self.host) and (name == node().lower() or _is_address(name))
 
-    def is_token(self, text: str | None) -> bool:
-        expected = self.token or ""
-        return hmac.compare_digest((text or "").encode(), expected.encode())
+    def is_token(self, text: str) -> bool:
+        return bool(self.token) and _is_equal(text, self.token or "")
+
+    def new_cookie(self) -> str:
+        """A value for the cookie of a browser."""
+        return self._signed(secrets.token_hex(16))
+
+    def is_cookie(self, text: str) -> bool:
+        match = COOKIE_PATTERN.fullmatch(text)
+        return match is not None and bool(self.token) and _is_equal(text, self._signed(match[1]))
+
+    def _signed(self, browser: str) -> str:
+        key = (self.token or "").encode()
+        return f"{browser}.{hmac.new(key, browser.encode(), 'sha256').hexdigest()}"
 
     def is_csrf_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self.csrf_token.encode())
+        return _is_equal(text, self.csrf_token)
 
 
-def access_policy(host: str, allow_actions: bool = False) -> AccessPolicy:
-    """The policy for an address to listen on; any but loopback gets a token."""
-    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+def access_policy(host: str, token: str | None, allow_actions: bool = False) -> AccessPolicy:
+    """The policy for an address to listen on."""
     return AccessPolicy(host, token, secrets.token_urlsafe(24), allow_actions)
+
+
+def _is_equal(text: str, expected: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), expected.encode())
 
 
 def is_loopback(host: str) -> bool:
@@ -127,24 +152,55 @@ class Gatekeeper:
         return ("GET", "HEAD", "POST") if self._policy.allow_actions else ("GET", "HEAD")
 
     def _token_response(self, scope: Scope, headers: Headers) -> Response | None:
-        """None with a valid cookie or bearer token; a redirect that sets the cookie for ?token=."""
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._policy.is_token(bearer.strip()):
-            return None
-        cookies = cookie_parser(headers.get("cookie", ""))
+        """None with a valid cookie or bearer token; with ?token=, a response with a cookie."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN_PARAMETER]
         if given and self._policy.is_token(given[0]):
             rest = urlencode([pair for pair in query if pair[0] != TOKEN_PARAMETER])
             path = "/" + scope["path"].lstrip("/")  # never //host
-            response = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            response.set_cookie(
-                self._policy.cookie, given[0], httponly=True, samesite="strict", path="/"
-            )
-            return response
-        if not given and self._policy.is_token(cookies.get(self._policy.cookie)):
-            return None
-        return _refuse(401, "token missing or wrong; open the address that steno serve printed")
+            return self._sign_in(f"{path}?{rest}" if rest else path, headers)
+        cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(headers["host"]), "")
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._policy.is_token(bearer.strip()):
+            scope[CLIENT] = "bearer"
+        elif not given and self._policy.is_cookie(cookie):
+            scope[CLIENT] = cookie
+        else:
+            return _refuse(401, "token missing or wrong; open the address that steno serve printed")
+        return None
+
+    def _sign_in(self, target: str, headers: Headers) -> Response:
+        """Redirect to the address without the token, with a cookie.
+
+        After a link of another site or a file, browsers would not send a strict cookie with a
+        redirect. A page of our own that leads on is the same site.
+        """
+        response: Response = RedirectResponse(target, 303)
+        if headers.get("sec-fetch-site") == "cross-site":
+            response = HTMLResponse(refresh_page(target))
+        response.set_cookie(
+            cookie_name(headers["host"]),
+            self._policy.new_cookie(),
+            max_age=COOKIE_SECONDS,
+            httponly=True,
+            samesite="strict",
+            path="/",
+        )
+        return response
+
+
+def cookie_name(netloc: str) -> str:
+    """A name for each port: browsers send a cookie to all ports of a host."""
+    port = netloc.rpartition(":")[2]
+    return f"steno_token_{port}" if port.isdigit() else "steno_token"
+
+
+def refresh_page(target: str) -> str:
+    """A page that leads to an address at once."""
+    return (
+        '<!doctype html><meta charset="utf-8"><title>steno</title>'
+        f'<meta http-equiv="refresh" content="0;url={escape(target)}">'
+    )
 
 
 def _is_same_origin(headers: Headers, host: str) -> bool:
@@ -164,3 +220,44 @@ def _is_same_origin(headers: Headers, host: str) -> bool:
 
 def _refuse(status: int, text: str) -> Response:
     return PlainTextResponse(f"steno: {text}\n", status)
+
+
+# -- the file with the token -----------------------------------------------------------------------
+
+
+def load_token(folder: Path, is_new: bool = False) -> str:
+    """The token in a private folder; a new one if it is missing, or others may have read it.
+
+    OSError if it can't be written.
+    """
+    path = folder / TOKEN_FILE_NAME
+    token = None if is_new else _read_token(path)
+    if token is None:
+        token = secrets.token_urlsafe(32)
+        draft = folder / f".{TOKEN_FILE_NAME}.{secrets.token_hex(4)}"
+        try:
+            write_private_file(draft, f"{token}\n")
+            draft.replace(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+    return token
+
+
+def _read_token(path: Path) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_private = stat.S_IMODE(status.st_mode) == PRIVATE_FILE_MODE
+            text = file.read(1000).decode().strip()
+        if is_private and status.st_uid == os.geteuid() and TOKEN_PATTERN.fullmatch(text):
+            return text
+    return None
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Create a file with mode 0600, whatever the umask. OSError if it exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), PRIVATE_FILE_MODE)
+        file.write(text)

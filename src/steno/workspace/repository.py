@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
+from ..executables import find_executable
 from ..private_files import temporary_folder, wait_for_lock
-from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_TIMEOUT, RunOnce
+from ..process.child import DEFAULT_TIMEOUT_SECONDS, EXIT_NOT_FOUND, EXIT_TIMEOUT, RunOnce
 from .origin import find_repository_root
 
 COPIED_SETTINGS = (
@@ -65,6 +66,7 @@ GIT_ENV = {
     "GIT_PAGER": "cat",
 }
 
+FETCHED_REFS = "+refs/heads/*:refs/remotes/origin/*"  # as a clone does by default
 REMOTE_PROTOCOLS = "https:http:ssh:git:file"  # not ext, which runs a command
 Config = dict[str, list[str]]  # the values of each setting, the one that counts last
 
@@ -277,9 +279,16 @@ def clone_repository(url: str, folder: Path, seconds: float) -> None:
     _run_remote(("clone", "--quiet", "--no-checkout", "--", url, str(folder)), seconds)
 
 
-def fetch_repository(folder: Path, seconds: float) -> None:
-    """Get what is new at the origin of a clone. GitError if that fails."""
-    _run_remote(("-C", str(folder), "fetch", "--quiet", "origin"), seconds)
+def fetch_repository(url: str, folder: Path, seconds: float) -> None:
+    """Get what is new at the origin of a clone. GitError if that fails.
+
+    The clone's own configuration is not read: `git config` in a worktree writes there.
+    """
+    with open_repository(str(folder)) as repository:
+        if repository is None:
+            raise GitError("fetch", EXIT_NOT_FOUND, f"{folder}: no repository of this user")
+        own = ("--git-dir", str(repository.own_dir))
+        _run_remote((*own, "fetch", "--quiet", "--", url, FETCHED_REFS), seconds)
 
 
 def _run_remote(command: tuple[str, ...], seconds: float) -> None:
@@ -303,13 +312,8 @@ def path_in_repository(cwd: str) -> str:
 
 def find_git(*projects: Path) -> str | None:
     """The git program in PATH. Folders of the projects don't count: agents write there."""
-    excluded = {project for project in projects if project != Path(project.anchor)}
-    folders = []
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = Path(folder).resolve()
-        if Path(folder).is_absolute() and excluded.isdisjoint((path, *path.parents)):
-            folders.append(folder)
-    return shutil.which("git", path=os.pathsep.join(folders))
+    excluded = {str(project) for project in projects if project != Path(project.anchor)}
+    return find_executable("git", excluded=excluded)
 
 
 def _find_git_dir(cwd: str) -> tuple[Path, Path] | None:

@@ -22,8 +22,29 @@ function connect() {
     stream.close();
     setTimeout(() => location.reload(), 1000);
   });
-  stream.onopen = () => { body.dataset.connected = "true"; };
-  stream.onerror = () => { body.dataset.connected = "false"; };
+  stream.onopen = () => {
+    body.dataset.connected = "true";
+    select("#notice").hidden = true;
+  };
+  stream.onerror = () => {
+    body.dataset.connected = "false";
+    if (stream.readyState === EventSource.CLOSED) explain();
+  };
+}
+
+// The browser does not try again after a refusal, and does not give its reason to the page.
+async function explain() {
+  const control = new AbortController();
+  const given = { signal: control.signal };
+  const response = await fetch(body.dataset.live, given).catch(() => null);
+  if (!response || response.ok) { // the server is gone, or there is room again
+    control.abort();
+    setTimeout(connect, 5000);
+    return;
+  }
+  const notice = select("#notice");
+  notice.textContent = (await response.text()).replace(/^steno: /, "");
+  notice.hidden = false;
 }
 
 function showActive({ html, runs }) {
