@@ -86,6 +86,7 @@ def test_a_torn_answer_is_still_a_stream() -> None:
         "no_result",
         f"figures come from the messages only; to continue: gemini --resume {SESSION} -p continue",
     )
+    assert (report.tokens.total, report.requests) == (None, None)
 
 
 def test_thoughts_that_the_total_shows_are_output() -> None:
@@ -215,6 +216,18 @@ def test_an_error_before_a_success_is_no_success() -> None:
     blocked = {**stopped, "message": "The response was blocked for safety"}
     assert not read([INIT, PROMPT, message("x"), blocked, result()], code=0).ok
     assert read([INIT, PROMPT, message("x"), blocked, message("I continue"), result()], code=0).ok
+
+
+@pytest.mark.parametrize("reason", ["safety settings", "other policy settings", "recitation"])
+def test_a_blocked_answer_is_a_refusal(reason: str) -> None:
+    """0.61 names the reason only if the answer has no text."""
+    error = {
+        "type": "error",
+        "timestamp": AT.format(50),
+        "severity": "error",
+        "message": f"The model response was blocked due to {reason}.",
+    }
+    assert read([INIT, PROMPT, error, result("error")], code=1).verdict == "refused"
 
 
 def test_a_warning_is_no_failure() -> None:

@@ -147,7 +147,48 @@ def test_one_answer_in_two_messages_is_one_request() -> None:
 
 def test_the_result_counts_helpers_too() -> None:
     report = steno.read(case("qwen", "success"))
-    assert (report.requests, report.context.used, report.tokens.total) == (1, 9002, 18130)
+    assert (report.requests, report.context.used, report.tokens.total) == (None, 9002, 18130)
+
+
+def stats(**sources: int) -> Json:
+    """The stats of the json format: the tokens of each source, one request each."""
+    by_source = {
+        name: {"tokens": {"prompt": 100 + count, "candidates": count, "cached": 100}}
+        for name, count in sources.items()
+    }
+    total = sum(sources.values())
+    tokens = {"prompt": 100 * len(sources) + total, "candidates": total, "cached": 100}
+    api = {"totalRequests": len(sources) + 1, "totalErrors": 1}
+    return {"models": {"coder": {"tokens": tokens, "api": api, "bySource": by_source}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "requests", "is_bound"),
+    [
+        ({}, None, True),
+        ({"stats": stats(main=7, extractor=5)}, 2, False),
+        ({"stats": stats(main=12, extractor=5)}, None, True),  # with an earlier run
+        ({"stats": {"models": {"coder": {"bySource": {"main": {}}}}}}, None, True),
+    ],
+)
+def test_hidden_requests_make_their_number_unknown(
+    more: Json, requests: int | None, is_bound: bool
+) -> None:
+    """The result counts them; only the json format shows how many they are."""
+    values = [INIT, message("m1", text("Hi"), tokens=7), {**result("Hi", tokens=12), **more}]
+    report = read(values, code=0)
+    assert (report.verdict, report.requests, report.context.used) == ("success", requests, 107)
+    bounds = [note for note in report.warnings if note.startswith("tokens are an upper bound")]
+    assert bool(bounds) is is_bound
+
+
+def test_a_chat_has_the_requests_of_helpers() -> None:
+    """They have a line of telemetry, but no message."""
+    (path,) = case("qwen", "resume_first_read_later").rglob("chats/*.jsonl")
+    report = steno.read(path)
+    helpers = [entry for entry in report.subagents if entry.id.startswith("managed-auto-memory")]
+    assert [entry.tokens.total for entry in helpers] == [8052]
+    assert (report.requests, report.tokens.total) == (4, 3 * 8052 + 8154)
 
 
 def test_the_limit_of_turns_has_no_result() -> None:
@@ -201,7 +242,7 @@ def test_a_loop_leaves_the_cancelled_request_out_of_the_totals() -> None:
         4,
     )
     assert report.warnings == [
-        "tokens are a lower bound: the agent leaves out the requests that "
+        "tokens, cost and requests are a lower bound: the agent leaves out the requests that "
         "its loop detection cancelled"
     ]
 
@@ -350,6 +391,6 @@ def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) 
     report = steno.read(tmp_path / "run")
     assert report.tokens.total == 32_310
     assert report.warnings == [
-        "tokens are an upper bound: the agent counts over the whole session "
-        "and the earlier usage is unknown"
+        "tokens are an upper bound and requests unknown: the agent counts over the whole "
+        "session, with earlier runs and with requests that its stream does not show"
     ]

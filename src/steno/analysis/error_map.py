@@ -34,6 +34,8 @@ VERDICT_BY_STOP_REASON = {
     "refusal": "refused",
     "model_context_window_exceeded": "context_full",
 }
+# Of a run that reports success. An error with such a reason has a verdict of its own.
+CUT_STOP_REASONS = {**VERDICT_BY_STOP_REASON, "max_tokens": "no_result"}
 _VERDICT_BY_HTTP_STATUS = {
     401: "auth",
     402: "billing",
@@ -59,6 +61,7 @@ STOPPED_BY = {
 CUT_MESSAGES = {
     "context_full": "the model reached its context window limit",
     "refused": "the model declined to answer",
+    "no_result": "the model's answer was cut off at its output limit",
 }
 
 _SILENT_MESSAGES = {
@@ -93,9 +96,12 @@ BILLING_PATTERN = (
     r"|\A(?!.*(?:RESOURCE_EXHAUSTED|rate-limits|retry in|exceeded for metric)).*"
     r"check your plan and billing details"
 )
-# Up to 2.1.30, Claude Code names the refusal in the text only. The word "refusal" is not enough.
+# Up to 2.1.30, Claude Code names the refusal in the text only; the second text is that of Gemini
+# 0.61, the third that of Codex 0.166. The word "refusal" is not enough.
 _REFUSAL_PATTERN = (
     r"unable to respond to this request, which appears to violate .{0,40}Usage Policy"
+    r"|\bmodel response was blocked due to\b"
+    r"|Incomplete response returned, reason: content_filter"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
@@ -136,6 +142,7 @@ VERDICT_HINTS = {
         "conversation exceeds the context window: compact it, or start a new session with a summary"
     ),
     "refused": "the model declined: rephrase the request",
+    "no_result": "the answer is partial: ask for a shorter one, or raise the model's output limit",
     "empty": "the agent reported success without an answer: run it again",
     # Claude Code up to 2.1.84 prints the same in both cases.
     "no_request": (

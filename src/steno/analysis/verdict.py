@@ -11,8 +11,8 @@ from .. import event as ev
 from ..report import BackgroundTask
 from .error_map import (
     CUT_MESSAGES,
+    CUT_STOP_REASONS,
     STOPPED_BY,
-    VERDICT_BY_STOP_REASON,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
@@ -257,7 +257,7 @@ def detect_cut_answer(facts: Facts) -> Judgement | None:
     if facts.result is None:
         return None
     reason = facts.result.stop_reason or facts.last_stop_reason or ""  # older results have none
-    word = VERDICT_BY_STOP_REASON.get(reason)
+    word = CUT_STOP_REASONS.get(reason)
     if word is None:
         return None
     return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)

@@ -26,6 +26,8 @@ from .tables import (
     tool_kind,
 )
 
+API_RESPONSE = "qwen-code.api_response"
+
 
 class Function(Struct, gc=False):
     id: str = ""
@@ -56,6 +58,21 @@ class ToolCallStatus(Struct, gc=False):
     status: str | None = None
 
 
+class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
+    name: str | None = None
+    model: str | None = None
+    input_token_count: Count | None = None
+    output_token_count: Count | None = None
+    cached_content_token_count: Count | None = 0
+    thoughts_token_count: Count | None = 0
+    subagent_name: str | None = None
+    subagent_id: str | None = None
+
+
+class TelemetryPayload(Struct, gc=False):
+    uiEvent: ApiResponse | None = None
+
+
 class ChatLine(Struct, gc=False):
     uuid: str | None = None
     sessionId: str | None = None
@@ -68,6 +85,7 @@ class ChatLine(Struct, gc=False):
     message: Message | None = None
     usageMetadata: UsageMetadata | None = None
     toolCallResult: ToolCallStatus | None = None
+    systemPayload: TelemetryPayload | None = None
 
 
 class Response(Struct, gc=False):
@@ -141,7 +159,7 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
             branch = line.gitBranch if line.gitBranch != "HEAD" else None  # HEAD: detached
             events.append(ev.Started(*head, *about, transcript=True, branch=branch))
         if line.type == "system":
-            return events
+            return events + _helper_usage(head, line)
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
             return [*events, ev.Unknown(*head, line.type or "no type", data)]
         if line.usageMetadata is not None and line.type == "assistant":
@@ -209,21 +227,27 @@ def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Us
     )
 
 
+def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
+    """A request of a subagent or a helper: it has a line of telemetry, but no message."""
+    response = line.systemPayload.uiEvent if line.systemPayload is not None else None
+    if response is None or response.name != API_RESPONSE or response.subagent_name is None:
+        return []
+    number, session, _, at = head
+    return [
+        replace(
+            _to_usage(response),
+            line=number,
+            session=session,
+            parent=response.subagent_id or response.subagent_name,
+            at=at,
+            message=line.uuid,
+            final=True,
+            uuid=line.uuid,
+        )
+    ]
+
+
 # -- enriching the stream from the chat --------------------------------------------------------
-
-
-class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
-    name: str | None = None
-    model: str | None = None
-    input_token_count: Count | None = None
-    output_token_count: Count | None = None
-    cached_content_token_count: Count | None = 0
-    thoughts_token_count: Count | None = 0
-    subagent_name: str | None = None
-
-
-class TelemetryPayload(Struct, gc=False):
-    uiEvent: ApiResponse | None = None
 
 
 class TelemetryLine(Struct, gc=False):
@@ -263,7 +287,16 @@ def enrich(
     names = dict.fromkeys(request.model or "" for request in requests) or result.models or {}
     models = sum_usage_by_model(requests, names)
     usage = sum_usage(requests)
-    return [replace(result, models=models, usage=usage, over_session=False, amends=True)]
+    return [
+        replace(
+            result,
+            models=models,
+            usage=usage,
+            over_session=False,
+            requests=len(requests),
+            amends=True,
+        )
+    ]
 
 
 def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[list[ApiResponse]]:
@@ -276,7 +309,7 @@ def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[lis
         response = line.systemPayload.uiEvent if line.systemPayload is not None else None
         if line.type == "user":
             prompts.append([])
-        elif response is not None and response.name == "qwen-code.api_response" and prompts:
+        elif response is not None and response.name == API_RESPONSE and prompts:
             prompts[-1].append(response)
     return prompts
 
