@@ -351,6 +351,12 @@ def test_a_subagent_is_listed_with_its_call() -> None:
     ] == [("c1", "explore", "look", "completed")]
 
 
+def test_a_subagent_that_never_started_is_none() -> None:
+    call = tool(5, "task", "c1", status="error", error="Unknown agent type: reviewer")
+    report = read([line("step_start", 1), call, finish(90, "stop")])
+    assert (report.subagents, report.warnings) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("options", "argv"),
     [

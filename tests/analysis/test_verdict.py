@@ -194,6 +194,10 @@ CASES: dict[str, Case] = {
         "invalid_request",
         lambda at: report(init(), synthetic("model_not_found", "Hm."), failed("Hm.")),
     ),
+    "cut off": (
+        "no_result",
+        lambda at: report(*HALF, failed("Hm.", api_error="max_output_tokens")),
+    ),
     "too long": (
         "context_full",
         lambda at: report(*HALF, failed("Prompt is too long", api_error_status=400)),

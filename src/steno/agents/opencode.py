@@ -243,7 +243,8 @@ class OpenCodeReader:
         started = (number, session, parent, _time_from_ms(span.start) or at)
         ended = (number, session, parent, _time_from_ms(span.end) or at)
         events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
-        if TOOL_KINDS.get(name) == "subagent":
+        has_started = output.sessionId is not None or not failed
+        if TOOL_KINDS.get(name) == "subagent" and has_started:
             task = output.sessionId or call
             about = (input_.subagent_type, input_.description)
             events.append(ev.TaskStarted(*started, task, call, "subagent", *about))

@@ -21,6 +21,7 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "blocking_limit": "context_full",
     "rapid_refill_breaker": "context_full",
     "refusal": "refused",
+    "max_output_tokens": "no_result",
     "connection_failed": "network",
 }
 # Result subtypes without "error_" that no tested version prints; from the documents of a wrapper.
@@ -103,6 +104,7 @@ _REFUSAL_PATTERN = (
     r"|\bmodel response was blocked due to\b"
     r"|Incomplete response returned, reason: content_filter"
 )
+_CUT_PATTERN = r"Incomplete response returned, reason: max_output_tokens"  # of Codex 0.166
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
     r"|ConnectionRefused)\b"
@@ -186,6 +188,8 @@ def classify_by_fields(
         return "context_full"
     if contains_pattern(_REFUSAL_PATTERN, text):
         return "refused"
+    if contains_pattern(_CUT_PATTERN, text):
+        return "no_result"
     if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
         return "billing"
     status = result.api_status if result is not None else None
