@@ -353,6 +353,48 @@ def test_the_json_format_counts_calls_and_requests() -> None:
     assert (report.requests, report.model) == (4, "gemini-2.5-flash")
 
 
+def chat_message(id_: str, at: int, **counters: int) -> Json:
+    tokens = {"input": 7, "output": 2, "cached": 5, "thoughts": 1, "tool": 0, **counters}
+    about = {"type": "gemini", "timestamp": AT.format(at), "model": "gemini-2.5-flash"}
+    return {"id": id_, **about, "content": id_, "tokens": tokens}
+
+
+@pytest.mark.parametrize(
+    ("cached", "context", "files"),
+    [
+        (10, (9, "measured"), [("/p/new", "created")]),
+        (11, (16, "upper_bound"), []),  # not the sum of the last two requests
+    ],
+)
+def test_the_json_format_gets_its_requests_from_the_chat(
+    cached: int, context: tuple[int, str], files: list[tuple[str, str]]
+) -> None:
+    """The document has sums only; the chat may have earlier runs of the session."""
+    tokens = {"prompt": 16, "candidates": 4, "cached": cached, "thoughts": 2, "tool": 0}
+    stats = {"api": {"totalRequests": 2}, "tokens": tokens}
+    document = {
+        "session_id": SESSION,
+        "response": "Done.",
+        "stats": {"models": {"gemini-2.5-flash": stats}},
+    }
+    write = {"name": "write_file", "status": "success", "args": {"file_path": "/p/new"}}
+    done = {**write, "id": "c1", "result": "Successfully created and wrote to new file"}
+    old = {**write, "id": "c0", "args": {"file_path": "/p/old"}}
+    chat = [
+        {"sessionId": SESSION, "projectHash": "x", "startTime": AT.format(1)},
+        {**chat_message("m1", 10), "toolCalls": [old]},
+        {**chat_message("m2", 20), "toolCalls": [done]},
+        chat_message("m3", 30, input=9),
+    ]
+    parser = steno.RunParser(AGENTS["gemini"])
+    parser.feed_lines([json.dumps(document).encode()])
+    parser.add_events(parser.enrich(dump(chat).splitlines(keepends=True)))
+    report = parser.report()
+    assert (report.requests, report.tokens.total) == (2, 22)
+    assert (report.context.used, report.context.source) == context
+    assert [(file.absolute, file.change) for file in report.files] == files
+
+
 def test_a_document_with_an_error_is_a_failure() -> None:
     report = steno.read(
         b'{\n "session_id": "x",\n "error": {"type": "FatalTurnLimitedError", '

@@ -144,6 +144,7 @@ class GeminiReader:
             self._transcript = GeminiTranscriptReader()
             return self._transcript.read_lenient(data, number, at)
         events = read(data, (number, self.session, None, at))
+        self.session = next((event.session for event in events), None) or self.session
         return [self._keep_result(event) if type(event) is ev.Result else event for event in events]
 
     # -- messages ------------------------------------------------------------------------------
