@@ -218,16 +218,32 @@ def test_an_error_before_a_success_is_no_success() -> None:
     assert read([INIT, PROMPT, message("x"), blocked, message("I continue"), result()], code=0).ok
 
 
-@pytest.mark.parametrize("reason", ["safety settings", "other policy settings", "recitation"])
-def test_a_blocked_answer_is_a_refusal(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        ("The model response was blocked due to safety settings.", "refused"),
+        ("The model response was blocked due to other policy settings.", "refused"),
+        ("The model response was blocked due to recitation.", "refused"),
+        (
+            "Model stream ended due to safety settings (SAFETY) with empty response text.",
+            "refused",
+        ),
+        (
+            "Model stream ended due to token limit exhaustion (MAX_TOKENS) "
+            "with empty response text.",
+            "no_result",
+        ),
+    ],
+)
+def test_a_blocked_or_cut_answer_is_not_an_error_of_the_service(reason: str, verdict: str) -> None:
     """0.61 names the reason only if the answer has no text."""
     error = {
         "type": "error",
         "timestamp": AT.format(50),
         "severity": "error",
-        "message": f"The model response was blocked due to {reason}.",
+        "message": reason,
     }
-    assert read([INIT, PROMPT, error, result("error")], code=1).verdict == "refused"
+    assert read([INIT, PROMPT, error, result("error")], code=1).verdict == verdict
 
 
 def test_a_warning_is_no_failure() -> None:

@@ -118,6 +118,22 @@ def test_a_model_may_say_the_same_words() -> None:
     assert (report.verdict, report.text) == ("success", FAILED)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Model stream ended with empty response text.",
+        "Model stream ended without a finish reason.",
+        "Model response contained a malformed tool call.",
+    ],
+)
+def test_an_answer_that_qwen_rejects_has_usage_and_is_no_success(reason: str) -> None:
+    """Up to 0.23, after the last of five attempts, with exit code 0."""
+    error = f"[API Error: {reason}]"
+    values = [INIT, message("a", text(error), tokens=9), result(error, tokens=45)]
+    report = read(values, code=0)
+    assert (report.verdict, report.error, report.text, report.requests) == ("api", error, "", None)
+
+
 def test_a_failure_that_was_followed_by_work_is_over() -> None:
     lines_ = [
         INIT,

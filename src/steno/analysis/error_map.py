@@ -101,10 +101,13 @@ BILLING_PATTERN = (
 # 0.61, the third that of Codex 0.166. The word "refusal" is not enough.
 _REFUSAL_PATTERN = (
     r"unable to respond to this request, which appears to violate .{0,40}Usage Policy"
-    r"|\bmodel response was blocked due to\b"
+    r"|\bmodel response was blocked due to\b|\((?:SAFETY|RECITATION|OTHER)\) with empty response"
     r"|Incomplete response returned, reason: content_filter"
 )
-_CUT_PATTERN = r"Incomplete response returned, reason: max_output_tokens"  # of Codex 0.166
+# Of Codex 0.166 and Gemini 0.61.
+_CUT_PATTERN = (
+    r"Incomplete response returned, reason: max_output_tokens|\(MAX_TOKENS\) with empty response"
+)
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
     r"|ConnectionRefused)\b"

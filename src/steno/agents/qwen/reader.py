@@ -20,6 +20,7 @@ from .tables import (
     USER_INPUT_TOOLS,
     http_status_of,
     is_api_error,
+    is_rejected_answer,
     tool_kind,
 )
 from .transcripts import (
@@ -181,7 +182,7 @@ class QwenReader:
 
     def _convert_api_error(self, event: ev.Text, has_usage: bool) -> list[ev.Event]:
         """A failed request; if it has usage, it may be the model's own text: the result decides."""
-        if has_usage:
+        if has_usage and not is_rejected_answer(event.text):
             self._held_text = event
             return [ev.Partial(*_head_of(event), event.text)]
         self._failure = event.text
