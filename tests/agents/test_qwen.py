@@ -9,7 +9,7 @@ import pytest
 import steno
 from steno.agents import AGENTS, LaunchOptions
 from steno.agents.base import NEWEST_PROGRAM
-from tests.agent_cases import Json, case, lines, read
+from tests.agent_cases import Json, case, dump, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
 INIT: Json = {
@@ -410,3 +410,78 @@ def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) 
         "tokens are an upper bound and requests unknown: the agent counts over the whole "
         "session, with earlier runs and with requests that its stream does not show"
     ]
+
+
+CHAT = {"sessionId": SESSION, "version": "0.24.4", "cwd": "/p"}
+
+
+def chat_line(id_: str, kind: str, words: str, tokens: int = 0, **more: Any) -> Json:
+    usage = {"promptTokenCount": 100 + tokens, "candidatesTokenCount": tokens}
+    about = {"uuid": id_, "timestamp": "2026-11-19T05:08:00.000Z", "type": kind, **CHAT}
+    spent = {"usageMetadata": {**usage, "cachedContentTokenCount": 100}} if tokens else {}
+    parts = {"parts": [{"text": words}]}
+    return {**about, "model": "coder", "message": parts, **spent, **more}
+
+
+def telemetry(id_: str, tokens: int, prompt: str = "########0", **more: Any) -> Json:
+    counters = {
+        "input_token_count": 100 + tokens,
+        "output_token_count": tokens,
+        "cached_content_token_count": 100,
+    }
+    entry = {"event.name": "qwen-code.api_response", "model": "coder", **counters, **more}
+    payload = {"uiEvent": {**entry, "prompt_id": f"{SESSION}{prompt}"}}
+    return {"uuid": id_, "type": "system", **CHAT, "systemPayload": payload}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "name"),
+    [
+        ("#general-purpose-ddh4us#0", {}, "general-purpose-ddh4us"),  # 0.12
+        (
+            "#general-purpose-c4y1s6#0",
+            {"subagent_name": "general-purpose"},
+            "general-purpose-c4y1s6",
+        ),
+        (
+            "#x#0",
+            {"subagent_name": "general-purpose", "subagent_id": "general-call_1"},
+            "general-call_1",
+        ),
+    ],
+)
+def test_the_requests_of_a_subagent_are_in_the_chat(
+    prompt: str, more: Json, name: str, tmp_path: Path
+) -> None:
+    """Once, though 0.24 writes a file of the subagent, too; a notification is no prompt."""
+    ended = chat_line("u2", "user", "<task-notification>", subtype="notification")
+    chat = [
+        chat_line("u1", "user", "do"),
+        telemetry("t1", 7),
+        chat_line("a1", "assistant", "Let me.", 7),
+        telemetry("t2", 11, prompt, **more),
+        ended,
+        telemetry("t3", 13, "########0/automatic/3"),
+        chat_line("a2", "assistant", "Done.", 13),
+    ]
+    path = tmp_path / "chats" / f"{SESSION}.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(dump(chat))
+    report = steno.read(path)
+    assert (report.requests, report.tokens.output, report.context.used) == (3, 31, 113)
+    assert [(entry.id, entry.tokens.output) for entry in report.subagents] == [(name, 11)]
+
+    own = tmp_path / "agent.jsonl"
+    own.write_bytes(dump([chat_line("b1", "assistant", "Found.", 11, isSidechain=True)]))
+    assert steno.read(own).tokens.total is None
+
+    stdout = [
+        INIT,
+        message("m1", text("Let me."), tokens=7),
+        message("m2", text("Done."), tokens=13),
+    ]
+    parser = steno.RunParser(AGENTS["qwen"])
+    parser.feed_lines(dump([*stdout, result("Done.", tokens=31)]).splitlines(keepends=True))
+    parser.add_events(parser.enrich(dump(chat).splitlines(keepends=True)))
+    whole = parser.report()
+    assert (whole.requests, whole.tokens.output, whole.warnings) == (3, 31, [])

@@ -1,5 +1,6 @@
 """The chat files of Qwen Code, read alone or to complete a stream. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -27,6 +28,8 @@ from .tables import (
 )
 
 API_RESPONSE = "qwen-code.api_response"
+# Of a subagent or a helper: SESSION#NAME-ID#0. Of the main thread: SESSION########0.
+_HELPER_PROMPT_PATTERN = re.compile(r"#([^#]+)#\d+$")
 
 
 class Function(Struct, gc=False):
@@ -65,6 +68,7 @@ class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
     output_token_count: Count | None = None
     cached_content_token_count: Count | None = 0
     thoughts_token_count: Count | None = 0
+    prompt_id: str = ""
     subagent_name: str | None = None
     subagent_id: str | None = None
 
@@ -85,6 +89,7 @@ class ChatLine(Struct, gc=False):
     message: Message | None = None
     usageMetadata: UsageMetadata | None = None
     toolCallResult: ToolCallStatus | None = None
+    isSidechain: bool | None = None
     systemPayload: TelemetryPayload | None = None
 
 
@@ -162,7 +167,9 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
             return events + _helper_usage(head, line)
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
             return [*events, ev.Unknown(*head, line.type or "no type", data)]
-        if line.usageMetadata is not None and line.type == "assistant":
+        # The requests of a subagent with a file of its own (0.24) are in the telemetry of the chat.
+        is_own = line.type == "assistant" and line.isSidechain is not True
+        if line.usageMetadata is not None and is_own:
             events.append(_usage_event(head, line, line.usageMetadata))
         for part in line.message.parts or ():
             events += self._part_events(head, line, part)
@@ -230,7 +237,8 @@ def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Us
 def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
     """A request of a subagent or a helper: it has a line of telemetry, but no message."""
     response = line.systemPayload.uiEvent if line.systemPayload is not None else None
-    if response is None or response.name != API_RESPONSE or response.subagent_name is None:
+    helper = _helper_of(response) if response is not None else None
+    if response is None or response.name != API_RESPONSE or helper is None:
         return []
     number, session, _, at = head
     return [
@@ -238,7 +246,7 @@ def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
             _to_usage(response),
             line=number,
             session=session,
-            parent=response.subagent_id or response.subagent_name,
+            parent=helper,
             at=at,
             message=line.uuid,
             final=True,
@@ -247,12 +255,19 @@ def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
     ]
 
 
+def _helper_of(response: ApiResponse) -> str | None:
+    """The subagent or helper that sent a request; 0.12 names it in the id of the prompt only."""
+    match = _HELPER_PROMPT_PATTERN.search(response.prompt_id)
+    return response.subagent_id or (match and match[1]) or response.subagent_name
+
+
 # -- enriching the stream from the chat --------------------------------------------------------
 
 
 class TelemetryLine(Struct, gc=False):
     sessionId: str | None = None
     type: str = ""
+    subtype: str | None = None
     systemPayload: TelemetryPayload | None = None
 
 
@@ -307,7 +322,7 @@ def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[lis
         if line.sessionId != session:
             continue
         response = line.systemPayload.uiEvent if line.systemPayload is not None else None
-        if line.type == "user":
+        if line.type == "user" and line.subtype != "notification":  # of a task that ended
             prompts.append([])
         elif response is not None and response.name == API_RESPONSE and prompts:
             prompts[-1].append(response)
@@ -322,7 +337,7 @@ def _find_run(
     main_thread: list[RequestTokens] = []  # of all prompts
     first = [0]  # of each prompt, in main_thread
     for prompt in prompts:
-        main_thread += (_request_tokens(entry) for entry in prompt if entry.subagent_name is None)
+        main_thread += (_request_tokens(entry) for entry in prompt if _helper_of(entry) is None)
         first.append(len(main_thread))
     for start in range(len(prompts) - count, -1, -1):
         part = range(first[start], first[start + count])
