@@ -387,7 +387,7 @@ def test_the_json_format_gets_its_requests_from_the_chat(
 ) -> None:
     """The document has sums only; the chat may have earlier runs of the session."""
     tokens = {"prompt": 16, "candidates": 4, "cached": cached, "thoughts": 2, "tool": 0}
-    stats = {"api": {"totalRequests": 2}, "tokens": tokens}
+    stats = {"api": {"totalRequests": 3, "totalErrors": 1}, "tokens": tokens}
     document = {
         "session_id": SESSION,
         "response": "Done.",
