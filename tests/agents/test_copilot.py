@@ -255,6 +255,7 @@ def test_only_the_session_file_tells_why_an_answer_ended(
     session = [START, PROMPT, line("session.usage_record", 6, usage=usage), ANSWER]
     found = with_session_file(tmp_path, stdout, session)
     assert (found.verdict, found.ok, found.tokens.total) == (verdict, ok, 34)
+    assert found.stop_reason == {"stop": "end_turn", "length": "max_tokens"}.get(reason, "refusal")
 
 
 def test_a_run_without_a_result_is_found_by_its_prompt(tmp_path: Path) -> None:
