@@ -408,7 +408,7 @@ def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) 
     assert report.tokens.total == 32_310
     assert report.warnings == [
         "tokens are an upper bound and requests unknown: the agent counts over the whole "
-        "session, with earlier runs and with requests that its stream does not show"
+        "session, which may have earlier runs and requests that its stream does not show"
     ]
 
 

@@ -295,7 +295,7 @@ def _total_tokens(
     if last is not None and last.over_session:
         warnings.append(
             "tokens are an upper bound and requests unknown: the agent counts over the whole "
-            "session, with earlier runs and with requests that its stream does not show"
+            "session, which may have earlier runs and requests that its stream does not show"
         )
     elif reported.models is None and last is not None and (last.turns or 1) > 1:
         warnings.append(
