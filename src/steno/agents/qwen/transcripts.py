@@ -79,6 +79,7 @@ class TelemetryPayload(Struct, gc=False):
 
 class ChatLine(Struct, gc=False):
     uuid: str | None = None
+    isSidechain: bool | None = None
     sessionId: str | None = None
     timestamp: Instant | None = None
     type: str = ""
@@ -89,8 +90,6 @@ class ChatLine(Struct, gc=False):
     message: Message | None = None
     usageMetadata: UsageMetadata | None = None
     toolCallResult: ToolCallStatus | None = None
-    isSidechain: bool | None = None
-    systemPayload: TelemetryPayload | None = None
 
 
 class Response(Struct, gc=False):
@@ -164,7 +163,7 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
             branch = line.gitBranch if line.gitBranch != "HEAD" else None  # HEAD: detached
             events.append(ev.Started(*head, *about, transcript=True, branch=branch))
         if line.type == "system":
-            return events + _helper_usage(head, line)
+            return events + _helper_usage(head, line.uuid, data)
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
             return [*events, ev.Unknown(*head, line.type or "no type", data)]
         # The requests of a subagent with a file of its own (0.24) are in the telemetry of the chat.
@@ -234,9 +233,10 @@ def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Us
     )
 
 
-def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
+def _helper_usage(head: EventHead, uuid: str | None, data: bytes) -> list[ev.Event]:
     """A request of a subagent or a helper: it has a line of telemetry, but no message."""
-    response = line.systemPayload.uiEvent if line.systemPayload is not None else None
+    payload = _decode_line(data).systemPayload
+    response = payload.uiEvent if payload is not None else None
     helper = _helper_of(response) if response is not None else None
     if response is None or response.name != API_RESPONSE or helper is None:
         return []
@@ -248,9 +248,9 @@ def _helper_usage(head: EventHead, line: ChatLine) -> list[ev.Event]:
             session=session,
             parent=helper,
             at=at,
-            message=line.uuid,
+            message=uuid,
             final=True,
-            uuid=line.uuid,
+            uuid=uuid,
         )
     ]
 
