@@ -209,7 +209,10 @@ def samples() -> dict[str, list[Facts]]:
         "network": [_failed(text="Connection error.")],
         "invalid_request": [_failed(api_status=404)],
         "context_full": [_failed(terminal_reason="prompt_too_long")],
-        "refused": [_failed(stop_reason="refusal")],
+        "refused": [
+            _failed(stop_reason="refusal"),
+            _facts(result=_result(subtype="success", stop_reason="refusal")),
+        ],
         "permission": [
             _facts(result=done, unresolved_denials=[denial], hint_templates=AGENTS["claude"].hints)
         ],
@@ -224,6 +227,7 @@ def samples() -> dict[str, list[Facts]]:
                 result=done,
                 schema_check=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",)),
             ),
+            _facts(result=_result(subtype="success", stop_reason="max_tokens")),
         ],
         "stalled": [_stopped("stalled")],
         "timeout": [_stopped("timeout")],
@@ -266,6 +270,10 @@ def verdicts_page() -> str:
         "The first matching rule decides; if none matches, the verdict is `success`. "
         "`--no-advice` disables `detect_open_question` and `detect_background_work`.",
         rules,
+        "Gemini CLI and Qwen Code do not print why the model stopped, and Copilot writes it only "
+        "to its session file (since 1.0.102): there, `stop_reason` is null, and an answer that was "
+        "cut off at the output limit or by a content filter cannot be told from a complete one. "
+        "If it has text, it is a success.",
         "## Hints",
         [f"- `{word}`: {hints}" for word in matches if (hints := _hints(matches[word]))],
     )

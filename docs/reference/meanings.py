@@ -33,7 +33,7 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "it matches the schema or is null; otherwise it is whatever the agent returned.",
         "subtype": "The result's own `subtype`; often `success` for failed runs.",
         "terminal_reason": "The agent's own reason for stopping, if its version reports one.",
-        "stop_reason": "Why the model's last answer ended.",
+        "stop_reason": "Why the model's last answer ended; null if the agent does not print it.",
         "exit_code": "Exit code of the process if known; negative for a signal.",
         "signal": "Number of that signal, positive.",
         "complete": "A result was seen and the last line is not truncated.",

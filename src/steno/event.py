@@ -388,12 +388,14 @@ class Result(Event, tag="result", frozen=True, gc=False):
 class CostState(Event, tag="cost_state", frozen=True, gc=False):
     """A transcript's running totals for the session; the last one counts.
 
-    `is_earlier`: the totals before this run, to subtract from those of its results.
+    `is_earlier`: the totals before this run, to subtract from those of its results. `of_run`: the
+    totals of this run so far, for an agent that may end without a result.
     """
 
     cost_nano: int | None = None
     models: dict[str, ModelUsage] | None = None
     is_earlier: bool = False
+    of_run: bool = False
 
 
 class FileChanged(Event, tag="file_change", frozen=True, gc=False):

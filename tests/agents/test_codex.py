@@ -328,6 +328,12 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ("We’re currently experiencing high demand, which may cause temporary errors.", "api"),
         ("Missing environment variable: `OPENAI_API_KEY`.", "auth"),
         ("The model `gpt-x` does not exist or you do not have access to it.", "invalid_request"),
+        ("Incomplete response returned, reason: max_output_tokens", "no_result"),
+        (
+            "stream disconnected before completion: "
+            "Incomplete response returned, reason: content_filter",
+            "refused",
+        ),
     ],
 )
 def test_a_failed_turn_by_its_message(message: str, verdict: str) -> None:

@@ -239,6 +239,45 @@ def test_a_run_without_a_result_has_the_sums_of_its_shutdown(tmp_path: Path) -> 
     assert (found.verdict, found.tokens.total) == ("killed", 110)
 
 
+@pytest.mark.parametrize(
+    ("reason", "verdict", "ok"),
+    [
+        ("stop", "success", True),
+        ("content_filter", "refused", False),
+        ("length", "no_result", False),
+    ],
+)
+def test_only_the_session_file_tells_why_an_answer_ended(
+    tmp_path: Path, reason: str, verdict: str, ok: bool
+) -> None:
+    usage = {"model": "gpt-5", "inputTokens": 30, "outputTokens": 4, "finishReason": reason}
+    stdout = [line("session.tools_updated", model="gpt-5"), PROMPT, ANSWER, result()]
+    session = [START, PROMPT, line("session.usage_record", 6, usage=usage), ANSWER]
+    found = with_session_file(tmp_path, stdout, session)
+    assert (found.verdict, found.ok, found.tokens.total) == (verdict, ok, 34)
+    assert found.stop_reason == {"stop": "end_turn", "length": "max_tokens"}.get(reason, "refusal")
+
+
+def test_a_run_without_a_result_is_found_by_its_prompt(tmp_path: Path) -> None:
+    """Its stream does not name the session; files beside it may be those of other runs."""
+    case = folder(
+        tmp_path / "run", stream(line("session.tools_updated", model="gpt-5"), PROMPT), -2
+    )
+    usage = {"model": "gpt-5", "inputTokens": 30, "outputTokens": 4}
+    other = "22222222-2222-4333-8444-555555555555"
+    for session, prompt in ((SESSION, "i2"), (other, "i9")):
+        path = case / "session-files" / session / "events.jsonl"
+        path.parent.mkdir(parents=True)
+        start = line("session.start", 0, sessionId=session, copilotVersion="1.0.102")
+        asked = line("user.message", 5, content="do", interactionId=prompt)
+        path.write_bytes(stream(start, asked, line("session.usage_record", 6, usage=usage)))
+    found = steno.read(case)
+    assert (found.session_id, found.tokens.total, found.requests) == (SESSION, 34, 1)
+    assert found.warnings == [
+        "tokens, cost and requests are a lower bound: the run ended without a result"
+    ]
+
+
 def test_a_session_file_without_requests_has_the_sums_of_all_runs() -> None:
     """Of the process in 1.0.60 and of the session in 1.0.92: the same conversation."""
     for version in ("1.0.60", "1.0.92"):

@@ -86,6 +86,7 @@ def test_a_torn_answer_is_still_a_stream() -> None:
         "no_result",
         f"figures come from the messages only; to continue: gemini --resume {SESSION} -p continue",
     )
+    assert (report.tokens.total, report.requests) == (None, None)
 
 
 def test_thoughts_that_the_total_shows_are_output() -> None:
@@ -217,6 +218,34 @@ def test_an_error_before_a_success_is_no_success() -> None:
     assert read([INIT, PROMPT, message("x"), blocked, message("I continue"), result()], code=0).ok
 
 
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        ("The model response was blocked due to safety settings.", "refused"),
+        ("The model response was blocked due to other policy settings.", "refused"),
+        ("The model response was blocked due to recitation.", "refused"),
+        (
+            "Model stream ended due to safety settings (SAFETY) with empty response text.",
+            "refused",
+        ),
+        (
+            "Model stream ended due to token limit exhaustion (MAX_TOKENS) "
+            "with empty response text.",
+            "no_result",
+        ),
+    ],
+)
+def test_a_blocked_or_cut_answer_is_not_an_error_of_the_service(reason: str, verdict: str) -> None:
+    """0.61 names the reason only if the answer has no text."""
+    error = {
+        "type": "error",
+        "timestamp": AT.format(50),
+        "severity": "error",
+        "message": reason,
+    }
+    assert read([INIT, PROMPT, error, result("error")], code=1).verdict == verdict
+
+
 def test_a_warning_is_no_failure() -> None:
     warned = {
         "type": "error",
@@ -338,6 +367,48 @@ def test_the_json_format_counts_calls_and_requests() -> None:
         "no_such_tool": (1, 1),
     }
     assert (report.requests, report.model) == (4, "gemini-2.5-flash")
+
+
+def chat_message(id_: str, at: int, **counters: int) -> Json:
+    tokens = {"input": 7, "output": 2, "cached": 5, "thoughts": 1, "tool": 0, **counters}
+    about = {"type": "gemini", "timestamp": AT.format(at), "model": "gemini-2.5-flash"}
+    return {"id": id_, **about, "content": id_, "tokens": tokens}
+
+
+@pytest.mark.parametrize(
+    ("cached", "context", "files"),
+    [
+        (10, (9, "measured"), [("/p/new", "created")]),
+        (11, (16, "upper_bound"), []),  # not the sum of the last two requests
+    ],
+)
+def test_the_json_format_gets_its_requests_from_the_chat(
+    cached: int, context: tuple[int, str], files: list[tuple[str, str]]
+) -> None:
+    """The document has sums only; the chat may have earlier runs of the session."""
+    tokens = {"prompt": 16, "candidates": 4, "cached": cached, "thoughts": 2, "tool": 0}
+    stats = {"api": {"totalRequests": 3, "totalErrors": 1}, "tokens": tokens}
+    document = {
+        "session_id": SESSION,
+        "response": "Done.",
+        "stats": {"models": {"gemini-2.5-flash": stats}},
+    }
+    write = {"name": "write_file", "status": "success", "args": {"file_path": "/p/new"}}
+    done = {**write, "id": "c1", "result": "Successfully created and wrote to new file"}
+    old = {**write, "id": "c0", "args": {"file_path": "/p/old"}}
+    chat = [
+        {"sessionId": SESSION, "projectHash": "x", "startTime": AT.format(1)},
+        {**chat_message("m1", 10), "toolCalls": [old]},
+        {**chat_message("m2", 20), "toolCalls": [done]},
+        chat_message("m3", 30, input=9),
+    ]
+    parser = steno.RunParser(AGENTS["gemini"])
+    parser.feed_lines([json.dumps(document).encode()])
+    parser.add_events(parser.enrich(dump(chat).splitlines(keepends=True)))
+    report = parser.report()
+    assert (report.requests, report.tokens.total) == (2, 22)
+    assert (report.context.used, report.context.source) == context
+    assert [(file.absolute, file.change) for file in report.files] == files
 
 
 def test_a_document_with_an_error_is_a_failure() -> None:

@@ -84,7 +84,7 @@ def test_costs_of_all_steps_add_up() -> None:
     assert (report.turns, report.requests) == (2, 2)
 
 
-@pytest.mark.parametrize("reason", ["tool-calls", "length", "error", "other"])
+@pytest.mark.parametrize("reason", ["tool-calls", "error", "other"])
 def test_only_stop_is_an_end(reason: str) -> None:
     """A run that ends with exit code 0 and another reason did not finish."""
     report = read(
@@ -103,8 +103,93 @@ def test_a_step_that_never_finished_is_no_end() -> None:
     assert (report.verdict, report.ok, report.tokens.total) == ("no_result", False, None)
 
 
-def test_a_content_filter_is_a_refusal() -> None:
-    assert read([line("step_start", 1), finish(3, "content-filter")], code=0).verdict == "refused"
+def error(name: str, message: str = "no", **data: Any) -> Json:
+    about = {"name": name, "data": {"message": message, **data}}
+    return {"type": "error", "timestamp": 1794724834999, "sessionID": SESSION, "error": about}
+
+
+def test_an_answer_that_was_cut_off_at_the_output_limit_is_no_success() -> None:
+    steps = [line("step_start", 1), line("text", 2, text="I will"), finish(3, "length")]
+    report = read(steps, code=0)
+    assert (report.verdict, report.error, report.stop_reason, report.text) == (
+        "no_result",
+        "the model's answer was cut off at its output limit",
+        "max_tokens",
+        "I will",
+    )
+    assert (report.tokens.total, report.cost.usd, report.cost.source, report.warnings) == (
+        33,
+        0.5,
+        "reported",
+        [],
+    )
+
+
+@pytest.mark.parametrize("end", [[], [error("ContentFilterError", "blocked")]])
+def test_a_content_filter_is_a_refusal(end: list[Json]) -> None:
+    """1.18 prints an error after the step, and exits with 1."""
+    report = read([line("step_start", 1), finish(3, "content-filter"), *end], code=len(end))
+    assert (report.verdict, report.cost.usd) == ("refused", 0.5)
+
+
+NOTHING = {"total": 0, "input": 0, "output": 0, "reasoning": 0, "cache": {"write": 0, "read": 0}}
+UNFINISHED = [line("step_start", 101), line("text", 102, text="I wi")]
+CUT = [*UNFINISHED, finish(103, "unknown", 0, **NOTHING)]
+NO_USAGE = "tokens and cost are a lower bound: no usage for 1 of 2 requests"
+NO_RESULT = "tokens, cost and requests are a lower bound: the run ended without a result"
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict", "total", "cost", "requests", "warnings"),
+    [
+        # A step that was cut off reports 0 everywhere; OpenCode asks again.
+        (CUT, "no_result", 33, 0.5, 2, [NO_USAGE]),
+        (
+            [*CUT, line("step_start", 201), line("text", 202, text="Hi"), finish(203, "stop")],
+            "success",
+            66,
+            1.0,
+            3,
+            [NO_USAGE.replace("of 2", "of 3")],
+        ),
+        (UNFINISHED, "no_result", 33, 0.5, 2, [NO_USAGE]),
+        ([], "no_result", 33, 0.5, 1, [NO_RESULT]),
+        ([error("APIError", "bad", statusCode=400)], "invalid_request", 33, 0.5, 1, []),
+        (
+            [*UNFINISHED, error("APIError", "bad", statusCode=400)],
+            "invalid_request",
+            33,
+            0.5,
+            2,
+            [NO_USAGE],
+        ),
+    ],
+)
+def test_finished_steps_count_without_an_end(
+    end: list[Json],
+    verdict: str,
+    total: int,
+    cost: float,
+    requests: int,
+    warnings: list[str],
+) -> None:
+    report = read([line("step_start", 1), finish(3, "tool-calls"), *end])
+    assert (report.verdict, report.tokens.total, report.requests) == (verdict, total, requests)
+    assert (report.cost.usd, report.cost.source, report.cost.session_usd) == (
+        cost,
+        "reported",
+        None,
+    )
+    assert report.warnings == warnings
+
+
+@pytest.mark.parametrize("end", [[], [error("APIError", "bad", statusCode=400)]])
+@pytest.mark.parametrize("start", [CUT, UNFINISHED, []])
+def test_nothing_is_known_without_a_finished_step(start: list[Json], end: list[Json]) -> None:
+    """No cost of $0, and no context of 0 tokens."""
+    report = read([*start, *end], agent="opencode")
+    assert (report.tokens.total, report.cost.usd, report.cost.source) == (None, None, "unknown")
+    assert (report.context.used, report.context.source) == (None, "unknown")
 
 
 def test_stop_with_a_bad_exit_code_is_no_success() -> None:
@@ -264,6 +349,12 @@ def test_a_subagent_is_listed_with_its_call() -> None:
     assert [
         (entry.id, entry.type, entry.description, entry.status) for entry in report.subagents
     ] == [("c1", "explore", "look", "completed")]
+
+
+def test_a_subagent_that_never_started_is_none() -> None:
+    call = tool(5, "task", "c1", status="error", error="Unknown agent type: reviewer")
+    report = read([line("step_start", 1), call, finish(90, "stop")])
+    assert (report.subagents, report.warnings) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import steno
 from steno.agents import AGENTS, LaunchOptions
 from steno.agents.base import NEWEST_PROGRAM
-from tests.agent_cases import Json, case, lines, read
+from tests.agent_cases import Json, case, dump, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
 INIT: Json = {
@@ -118,6 +118,22 @@ def test_a_model_may_say_the_same_words() -> None:
     assert (report.verdict, report.text) == ("success", FAILED)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Model stream ended with empty response text.",
+        "Model stream ended without a finish reason.",
+        "Model response contained a malformed tool call.",
+    ],
+)
+def test_an_answer_that_qwen_rejects_has_usage_and_is_no_success(reason: str) -> None:
+    """Up to 0.23, after the last of five attempts, with exit code 0."""
+    error = f"[API Error: {reason}]"
+    values = [INIT, message("a", text(error), tokens=9), result(error, tokens=45)]
+    report = read(values, code=0)
+    assert (report.verdict, report.error, report.text, report.requests) == ("api", error, "", None)
+
+
 def test_a_failure_that_was_followed_by_work_is_over() -> None:
     lines_ = [
         INIT,
@@ -147,7 +163,48 @@ def test_one_answer_in_two_messages_is_one_request() -> None:
 
 def test_the_result_counts_helpers_too() -> None:
     report = steno.read(case("qwen", "success"))
-    assert (report.requests, report.context.used, report.tokens.total) == (1, 9002, 18130)
+    assert (report.requests, report.context.used, report.tokens.total) == (None, 9002, 18130)
+
+
+def stats(**sources: int) -> Json:
+    """The stats of the json format: the tokens of each source, one request each."""
+    by_source = {
+        name: {"tokens": {"prompt": 100 + count, "candidates": count, "cached": 100}}
+        for name, count in sources.items()
+    }
+    total = sum(sources.values())
+    tokens = {"prompt": 100 * len(sources) + total, "candidates": total, "cached": 100}
+    api = {"totalRequests": len(sources) + 1, "totalErrors": 1}
+    return {"models": {"coder": {"tokens": tokens, "api": api, "bySource": by_source}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "requests", "is_bound"),
+    [
+        ({}, None, True),
+        ({"stats": stats(main=7, extractor=5)}, 2, False),
+        ({"stats": stats(main=12, extractor=5)}, None, True),  # with an earlier run
+        ({"stats": {"models": {"coder": {"bySource": {"main": {}}}}}}, None, True),
+    ],
+)
+def test_hidden_requests_make_their_number_unknown(
+    more: Json, requests: int | None, is_bound: bool
+) -> None:
+    """The result counts them; only the json format shows how many they are."""
+    values = [INIT, message("m1", text("Hi"), tokens=7), {**result("Hi", tokens=12), **more}]
+    report = read(values, code=0)
+    assert (report.verdict, report.requests, report.context.used) == ("success", requests, 107)
+    bounds = [note for note in report.warnings if note.startswith("tokens are an upper bound")]
+    assert bool(bounds) is is_bound
+
+
+def test_a_chat_has_the_requests_of_helpers() -> None:
+    """They have a line of telemetry, but no message."""
+    (path,) = case("qwen", "resume_first_read_later").rglob("chats/*.jsonl")
+    report = steno.read(path)
+    helpers = [entry for entry in report.subagents if entry.id.startswith("managed-auto-memory")]
+    assert [entry.tokens.total for entry in helpers] == [8052]
+    assert (report.requests, report.tokens.total) == (4, 3 * 8052 + 8154)
 
 
 def test_the_limit_of_turns_has_no_result() -> None:
@@ -201,7 +258,7 @@ def test_a_loop_leaves_the_cancelled_request_out_of_the_totals() -> None:
         4,
     )
     assert report.warnings == [
-        "tokens are a lower bound: the agent leaves out the requests that "
+        "tokens, cost and requests are a lower bound: the agent leaves out the requests that "
         "its loop detection cancelled"
     ]
 
@@ -350,6 +407,81 @@ def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) 
     report = steno.read(tmp_path / "run")
     assert report.tokens.total == 32_310
     assert report.warnings == [
-        "tokens are an upper bound: the agent counts over the whole session "
-        "and the earlier usage is unknown"
+        "tokens are an upper bound and requests unknown: the agent counts over the whole "
+        "session, which may have earlier runs and requests that its stream does not show"
     ]
+
+
+CHAT = {"sessionId": SESSION, "version": "0.24.4", "cwd": "/p"}
+
+
+def chat_line(id_: str, kind: str, words: str, tokens: int = 0, **more: Any) -> Json:
+    usage = {"promptTokenCount": 100 + tokens, "candidatesTokenCount": tokens}
+    about = {"uuid": id_, "timestamp": "2026-11-19T05:08:00.000Z", "type": kind, **CHAT}
+    spent = {"usageMetadata": {**usage, "cachedContentTokenCount": 100}} if tokens else {}
+    parts = {"parts": [{"text": words}]}
+    return {**about, "model": "coder", "message": parts, **spent, **more}
+
+
+def telemetry(id_: str, tokens: int, prompt: str = "########0", **more: Any) -> Json:
+    counters = {
+        "input_token_count": 100 + tokens,
+        "output_token_count": tokens,
+        "cached_content_token_count": 100,
+    }
+    entry = {"event.name": "qwen-code.api_response", "model": "coder", **counters, **more}
+    payload = {"uiEvent": {**entry, "prompt_id": f"{SESSION}{prompt}"}}
+    return {"uuid": id_, "type": "system", **CHAT, "systemPayload": payload}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "name"),
+    [
+        ("#general-purpose-ddh4us#0", {}, "general-purpose-ddh4us"),  # 0.12
+        (
+            "#general-purpose-c4y1s6#0",
+            {"subagent_name": "general-purpose"},
+            "general-purpose-c4y1s6",
+        ),
+        (
+            "#x#0",
+            {"subagent_name": "general-purpose", "subagent_id": "general-call_1"},
+            "general-call_1",
+        ),
+    ],
+)
+def test_the_requests_of_a_subagent_are_in_the_chat(
+    prompt: str, more: Json, name: str, tmp_path: Path
+) -> None:
+    """Once, though 0.24 writes a file of the subagent, too; a notification is no prompt."""
+    ended = chat_line("u2", "user", "<task-notification>", subtype="notification")
+    chat = [
+        chat_line("u1", "user", "do"),
+        telemetry("t1", 7),
+        chat_line("a1", "assistant", "Let me.", 7),
+        telemetry("t2", 11, prompt, **more),
+        ended,
+        telemetry("t3", 13, "########0/automatic/3"),
+        chat_line("a2", "assistant", "Done.", 13),
+    ]
+    path = tmp_path / "chats" / f"{SESSION}.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(dump(chat))
+    report = steno.read(path)
+    assert (report.requests, report.tokens.output, report.context.used) == (3, 31, 113)
+    assert [(entry.id, entry.tokens.output) for entry in report.subagents] == [(name, 11)]
+
+    own = tmp_path / "agent.jsonl"
+    own.write_bytes(dump([chat_line("b1", "assistant", "Found.", 11, isSidechain=True)]))
+    assert steno.read(own).tokens.total is None
+
+    stdout = [
+        INIT,
+        message("m1", text("Let me."), tokens=7),
+        message("m2", text("Done."), tokens=13),
+    ]
+    parser = steno.RunParser(AGENTS["qwen"])
+    parser.feed_lines(dump([*stdout, result("Done.", tokens=31)]).splitlines(keepends=True))
+    parser.add_events(parser.enrich(dump(chat).splitlines(keepends=True)))
+    whole = parser.report()
+    assert (whole.requests, whole.tokens.output, whole.warnings) == (3, 31, [])

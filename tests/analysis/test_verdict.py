@@ -194,6 +194,10 @@ CASES: dict[str, Case] = {
         "invalid_request",
         lambda at: report(init(), synthetic("model_not_found", "Hm."), failed("Hm.")),
     ),
+    "cut off": (
+        "no_result",
+        lambda at: report(*HALF, failed("Hm.", api_error="max_output_tokens")),
+    ),
     "too long": (
         "context_full",
         lambda at: report(*HALF, failed("Prompt is too long", api_error_status=400)),
@@ -1135,4 +1139,16 @@ def test_r3_a_clock_says_which_one_it_was(tmp_path: Path) -> None:
     assert (new.verdict, new.error) == (
         "stalled",
         "stopped by steno: no output for 60 s (--silence)",
+    )
+
+
+def test_a_run_that_was_ended_while_it_retried_says_why(tmp_path: Path) -> None:
+    """A timeout is no rate limit, but the cause of this one is."""
+    retry = system("api_retry", attempt=2, max_retries=10, error_status=429, error="rate_limit")
+    lines = stream(*HALF, retry)
+    why = "timeout: timed out after 60 s (--timeout)"
+    found = steno.read(tape(tmp_path / "tape", out(lines), stop(why, 2), ended(-2)))
+    assert (found.verdict, found.error) == (
+        "timeout",
+        "stopped by steno: timed out after 60 s (--timeout), while retrying a request (rate_limit)",
     )

@@ -141,7 +141,9 @@ def check_totals(totals: UsageTotals, report: Report) -> None:
     assert sums == {counter: getattr(report.tokens, counter) or 0 for counter in COUNTERS}
     if report.tokens.total:
         assert totals.tokens.total == report.tokens.total
-        assert totals.known_requests == report.requests
+        # The number is unknown if Qwen's total includes hidden requests: those that it shows count.
+        is_unknown = report.requests is None and report.agent == "qwen"
+        assert is_unknown or totals.known_requests == report.requests
         assert totals.cost_nano == nano(report.cost.usd)
     else:
         assert totals.requests == (report.requests or 0)

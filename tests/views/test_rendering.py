@@ -352,7 +352,7 @@ def test_an_error_is_said_once() -> None:
 
 def test_unknown_figures_are_called_unknown() -> None:
     assert card(Report(), PageStyle()) == [
-        "no_result  the recording ends without a result",
+        "no_result  the recording ends without a complete result",
         "",
         "agent      unknown agent · model unknown",
         "run        turns unknown · 0 requests · time unknown",

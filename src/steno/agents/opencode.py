@@ -3,15 +3,17 @@
 Tokens. Each step is one request; its `step_finish` has the final usage: `input` without the cache,
 `cache.write`, `cache.read`, `output` without `reasoning`; their sum is `total`. The output here is
 output + reasoning. `cost` is that of the step in dollars, from OpenCode's table of models: 0 if the
-table has no price, which means unknown. The request for the session's title and those of subagents
-are not in the stream.
+table has no price, which means unknown. A step whose answer was cut off has 0 everywhere: unknown,
+too; OpenCode asks again. The request for the session's title and those of subagents are not in the
+stream.
 
 The stream has no result, version, model or working directory. A step that finishes with the reason
-`stop` ends the turn, and an `error` ends it as failed; the exit code says the same. A denied
-permission ends the run after that step, with exit code 0. A call is printed when it is finished,
-together with its result. Sessions are stored in a database: there are no transcripts to read. A
-session that does not exist is reported on stderr only, by 1.2 with exit code 0. Stdout is a file:
-on a pipe, the end of an answer above 100 KB gets lost on a busy machine.
+`stop` ends the turn, and so does `length`, an answer cut off at the output limit, with exit code 0.
+An `error` ends it as failed; the exit code says the same. After `content-filter`, 1.18 also prints
+an error. A denied permission ends the run after that step, with exit code 0. A call is printed when
+it is finished, together with its result. Sessions are stored in a database: there are no
+transcripts to read. A session that does not exist is reported on stderr only, by 1.2 with exit code
+0. Stdout is a file: on a pipe, the end of an answer above 100 KB gets lost on a busy machine.
 """
 
 import re
@@ -73,6 +75,7 @@ PERMISSION_TOOLS = frozenset({"bash", "write", "edit", "webfetch", "patch", "app
 ERROR_KINDS = {
     "ProviderAuthError": "authentication_failed",
     "ContextOverflowError": "prompt_too_long",
+    "ContentFilterError": "refusal",
 }
 CHANGE_KINDS = {"add": "created", "delete": "deleted"}
 
@@ -176,7 +179,8 @@ class OpenCodeReader:
         self._session: str | None = None
         self._last_text: str | None = None
         self._steps = 0
-        self._cost_nano: int | None = 0
+        self._finished_steps = 0  # with usage
+        self._cost_nano: int | None = 0  # of these; None: one has no price
         self._was_denied = False
         self._turn_started_at: datetime | None = None
 
@@ -239,7 +243,8 @@ class OpenCodeReader:
         started = (number, session, parent, _time_from_ms(span.start) or at)
         ended = (number, session, parent, _time_from_ms(span.end) or at)
         events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
-        if TOOL_KINDS.get(name) == "subagent":
+        has_started = output.sessionId is not None or not failed
+        if TOOL_KINDS.get(name) == "subagent" and has_started:
             task = output.sessionId or call
             about = (input_.subagent_type, input_.description)
             events.append(ev.TaskStarted(*started, task, call, "subagent", *about))
@@ -260,32 +265,25 @@ class OpenCodeReader:
         return is_denied
 
     def _step_finish(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
-        tokens = part.tokens or StepTokens()
-        cache = tokens.cache or CacheTokens()
-        usage = ev.Usage(
-            *head,
-            message=part.messageID,
-            input=tokens.input,
-            cache_write=cache.write,
-            cache_read=cache.read,
-            output=add_counters(tokens.output, tokens.reasoning),
-            reasoning=tokens.reasoning,
-            final=True,
-            stop_reason=part.reason,
-            uuid=part.id,
-        )
-        self._add_cost(part.cost)
+        usage = _usage_event(head, part)
+        events: list[ev.Event] = [usage]
+        if usage.final:
+            self._add_cost(part.cost)
+            events.append(ev.CostState(*head, self._cost_nano, of_run=True))
         was_denied = self._was_denied
         self._was_denied = False
         if part.reason == "stop" or (was_denied and part.reason == "tool-calls"):
-            return [usage, self._result(head, text=self._last_text, stop_reason=part.reason)]
-        if part.reason == "content-filter":
+            events.append(self._result(head, text=self._last_text, stop_reason=part.reason))
+        elif part.reason == "content-filter":
             error = "a content filter blocked the answer"
-            return [usage, self._result(head, error=error, stop_reason="refusal")]
-        return [usage]
+            events.append(self._result(head, error=error, stop_reason="refusal"))
+        elif part.reason == "length":
+            events.append(self._result(head, text=self._last_text, stop_reason="max_tokens"))
+        return events
 
     def _add_cost(self, cost: float | None) -> None:
         """Add the cost of a step. A step without a price makes the sum unknown."""
+        self._finished_steps += 1
         if cost is None or not 0 < cost < MAX_COST_USD or self._cost_nano is None:
             self._cost_nano = None
         else:
@@ -323,8 +321,29 @@ class OpenCodeReader:
             stop_reason=stop_reason,
             turns=self._steps or None,
             duration_ms=duration or None,
-            cost_nano=self._cost_nano if self._steps else None,
+            cost_nano=self._cost_nano if self._finished_steps else None,
         )
+
+
+def _usage_event(head: EventHead, part: LinePart) -> ev.Usage:
+    """The usage of a finished step; without figures if its answer was cut off."""
+    tokens = part.tokens or StepTokens()
+    cache = tokens.cache or CacheTokens()
+    counters = (tokens.input, cache.write, cache.read, tokens.output, tokens.reasoning)
+    if not any(counters):
+        return ev.Usage(*head, part.messageID, stop_reason=part.reason, uuid=part.id)
+    return ev.Usage(
+        *head,
+        message=part.messageID,
+        input=tokens.input,
+        cache_write=cache.write,
+        cache_read=cache.read,
+        output=add_counters(tokens.output, tokens.reasoning),
+        reasoning=tokens.reasoning,
+        final=True,
+        stop_reason=part.reason,
+        uuid=part.id,
+    )
 
 
 def _time_from_ms(milliseconds: int | None) -> datetime | None:

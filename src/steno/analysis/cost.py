@@ -23,6 +23,7 @@ from .usage import (
     context_tokens,
     find_main_model,
     larger_count,
+    measured_requests,
     nano_to_usd,
     reported_run_usage,
     sum_optional,
@@ -74,7 +75,8 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     measured = main_input + _sum_input(others) - _sum_input(uncovered)
     report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
     _warn_of_subagents(run, report)
-    report.requests = _count_requests(run, report.tokens)
+    report.requests = _count_requests(run, report)
+    _warn_of_missing_result(run, report)
     report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, uncovered, price)
@@ -131,17 +133,40 @@ def _only_model(run: Accumulator) -> str | None:
     return models[0] if len(models) == 1 else None
 
 
-def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
+def _warn_of_missing_result(run: Accumulator, report: Report) -> None:
+    """Mark the figures of a run as a lower bound that ended while a request may have been sent."""
+    is_transcript = run.started is not None and run.started.transcript
+    if run.results or is_transcript or any("lower bound" in text for text in report.warnings):
+        return
+    if report.tokens.total is not None:
+        figures = "tokens, cost and requests are"
+    elif report.requests:
+        figures = "requests are"
+    else:
+        return
+    report.warnings.append(f"{figures} a lower bound: the run ended without a result")
+
+
+def _count_requests(run: Accumulator, report: Report) -> int | None:
     """The number of requests; unknown if a result shows their sum only, or nothing shows any."""
-    listed = len(run.requests) or sum(result.requests or 0 for result in run.results)
-    has_answers = run.calls or run.texts or any(not result.is_error for result in run.results)
-    if not (listed or run.unmeasured_requests) and tokens.total is None and has_answers:
-        return None
-    if listed or run.unmeasured_requests or not tokens.total:
+    total = report.tokens.total
+    listed = max(len(run.requests), sum(result.requests or 0 for result in run.results))
+    if run.last_result is not None and run.last_result.over_session and total:
+        return None  # the totals include requests that the stream does not show
+    if listed or run.unmeasured_requests:
         return listed or run.unmeasured_requests
+    has_answers = (
+        run.calls
+        or run.texts
+        or run.partial
+        or report.lines.torn
+        or any(not result.is_error for result in run.results)
+    )
+    if not total:
+        return None if total is None and has_answers else 0
     usages = [result.usage for result in run.results if result.usage is not None]
     is_one_each = all(result.turns == 1 for result in run.results)
-    return len(usages) if is_one_each and sum_tokens(usages).total == tokens.total else None
+    return len(usages) if is_one_each and sum_tokens(usages).total == total else None
 
 
 # -- the agent's figures ---------------------------------------------------------------------------
@@ -155,7 +180,8 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
         )
     elif run.cost_state is not None:  # a transcript's totals; its session is the whole run
         cost = run.cost_state.cost_nano
-        reported = ReportedUsage(run.cost_state.models, cost, cost)
+        session_cost = None if run.cost_state.of_run else cost
+        reported = ReportedUsage(run.cost_state.models, cost, session_cost)
     else:
         reported = ReportedUsage()
     # Totals of zero are ignored when requests were seen: an interrupt can leave such totals.
@@ -263,13 +289,13 @@ def _total_tokens(
     last = run.last_result
     if last is not None and last.terminal_reason == "loop_detected":
         warnings.append(
-            "tokens are a lower bound: the agent leaves out the requests that "
+            "tokens, cost and requests are a lower bound: the agent leaves out the requests that "
             "its loop detection cancelled"
         )
     if last is not None and last.over_session:
         warnings.append(
-            "tokens are an upper bound: the agent counts over the whole session "
-            "and the earlier usage is unknown"
+            "tokens are an upper bound and requests unknown: the agent counts over the whole "
+            "session, which may have earlier runs and requests that its stream does not show"
         )
     elif reported.models is None and last is not None and (last.turns or 1) > 1:
         warnings.append(
@@ -337,7 +363,10 @@ def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
     requests = list(run.requests.values())
     if not requests:
         return Tokens()
-    completed = _with_final_output(run, requests)
+    completed = measured_requests(_with_final_output(run, requests))
+    if len(completed) < len(requests):
+        count = f"{len(requests) - len(completed)} of {len(requests)} requests"
+        warnings.append(f"tokens and cost are a lower bound: no usage for {count}")
     unfinished = sum(1 for request in requests if not request.final and request.output is not None)
     if unfinished and not run.results:
         warnings.append(
@@ -378,7 +407,7 @@ def _summarize_models(
         shares = {name: (share, share.cost_nano) for name, share in models.items()}
     else:
         by_model: dict[str, list[ev.Usage]] = {}
-        for request in run.requests.values():
+        for request in measured_requests(run.requests.values()):
             by_model.setdefault(request.model or "unknown", []).append(request)
         is_computed = reported.cost_nano is None
         shares = {

@@ -21,6 +21,7 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "blocking_limit": "context_full",
     "rapid_refill_breaker": "context_full",
     "refusal": "refused",
+    "max_output_tokens": "no_result",
     "connection_failed": "network",
 }
 # Result subtypes without "error_" that no tested version prints; from the documents of a wrapper.
@@ -34,6 +35,8 @@ VERDICT_BY_STOP_REASON = {
     "refusal": "refused",
     "model_context_window_exceeded": "context_full",
 }
+# Of a run that reports success. An error with such a reason has a verdict of its own.
+CUT_STOP_REASONS = {**VERDICT_BY_STOP_REASON, "max_tokens": "no_result"}
 _VERDICT_BY_HTTP_STATUS = {
     401: "auth",
     402: "billing",
@@ -59,6 +62,7 @@ STOPPED_BY = {
 CUT_MESSAGES = {
     "context_full": "the model reached its context window limit",
     "refused": "the model declined to answer",
+    "no_result": "the model's answer was cut off at its output limit",
 }
 
 _SILENT_MESSAGES = {
@@ -93,9 +97,16 @@ BILLING_PATTERN = (
     r"|\A(?!.*(?:RESOURCE_EXHAUSTED|rate-limits|retry in|exceeded for metric)).*"
     r"check your plan and billing details"
 )
-# Up to 2.1.30, Claude Code names the refusal in the text only. The word "refusal" is not enough.
+# Up to 2.1.30, Claude Code names the refusal in the text only; the second text is that of Gemini
+# 0.61, the third that of Codex 0.166. The word "refusal" is not enough.
 _REFUSAL_PATTERN = (
     r"unable to respond to this request, which appears to violate .{0,40}Usage Policy"
+    r"|\bmodel response was blocked due to\b|\((?:SAFETY|RECITATION|OTHER)\) with empty response"
+    r"|Incomplete response returned, reason: content_filter"
+)
+# Of Codex 0.166 and Gemini 0.61.
+_CUT_PATTERN = (
+    r"Incomplete response returned, reason: max_output_tokens|\(MAX_TOKENS\) with empty response"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
@@ -136,6 +147,7 @@ VERDICT_HINTS = {
         "conversation exceeds the context window: compact it, or start a new session with a summary"
     ),
     "refused": "the model declined: rephrase the request",
+    "no_result": "the answer is partial: ask for a shorter one, or raise the model's output limit",
     "empty": "the agent reported success without an answer: run it again",
     # Claude Code up to 2.1.84 prints the same in both cases.
     "no_request": (
@@ -179,6 +191,8 @@ def classify_by_fields(
         return "context_full"
     if contains_pattern(_REFUSAL_PATTERN, text):
         return "refused"
+    if contains_pattern(_CUT_PATTERN, text):
+        return "no_result"
     if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
         return "billing"
     status = result.api_status if result is not None else None

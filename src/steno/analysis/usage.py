@@ -71,6 +71,20 @@ def context_tokens(request: Any) -> int | None:
     return total
 
 
+def measured_requests(requests: Iterable[Usage]) -> list[Usage]:
+    """The requests that have figures, or all if none has.
+
+    One that was cut off may have none, though others of the run have theirs.
+    """
+    known = list(requests)
+    measured = [one for one in known if one.final or any(map(is_known, _get_counters(one)))]
+    return measured or known
+
+
+def is_known(count: int | None) -> bool:
+    return count is not None
+
+
 # -- sums ------------------------------------------------------------------------------------------
 
 

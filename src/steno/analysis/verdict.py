@@ -11,8 +11,8 @@ from .. import event as ev
 from ..report import BackgroundTask
 from .error_map import (
     CUT_MESSAGES,
+    CUT_STOP_REASONS,
     STOPPED_BY,
-    VERDICT_BY_STOP_REASON,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
@@ -34,6 +34,7 @@ SIGNAL_NAMES = {
     15: "SIGTERM",
 }
 FATAL_SIGNALS = (1, 2, 3, 6, 9, 11, 15)
+MAX_CAUSE_CHARS = 100  # of the error of a retry, in a message
 
 STARTUP_FIX_HINT = "the agent failed to start: fix the reported error, then run it again"
 
@@ -99,6 +100,15 @@ _STOP_MESSAGES = {
 }
 
 
+def _while_retrying(facts: Facts) -> str:
+    """The addition to a message if the agent was ended while it repeated a failed request."""
+    retry = facts.pending_retry
+    if retry is None:
+        return ""
+    cause = retry.error or (f"HTTP {retry.status}" if retry.status is not None else "an error")
+    return f", while retrying a request ({cause.strip()[:MAX_CAUSE_CHARS]})"
+
+
 def detect_stop_request(facts: Facts) -> Judgement | None:
     """steno stopped the run before it closed with a result."""
     reason = facts.stop.why if facts.stop is not None else ""
@@ -112,6 +122,7 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
         message = rejected if word == "auth" else f"stopped by a policy: {detail}"
         return Judgement(word, message, VERDICT_HINTS[word], facts.evidence_lines)
     message = _STOP_MESSAGES.get(reason, f"stopped by steno: {detail or word}")
+    message += _while_retrying(facts)
     hint = _more_turns_hint(facts) if word == "max_turns" else _continue_hint(facts)
     return Judgement(word, message, hint, facts.evidence_lines)
 
@@ -128,7 +139,9 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
         return None
     word = "interrupted" if number == 2 else "killed"
     moment = "before a result" if facts.result is None else "after its result"
-    message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
+    message = (
+        f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code}){_while_retrying(facts)}"
+    )
     hint = f"the results are partial; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
 
@@ -257,7 +270,7 @@ def detect_cut_answer(facts: Facts) -> Judgement | None:
     if facts.result is None:
         return None
     reason = facts.result.stop_reason or facts.last_stop_reason or ""  # older results have none
-    word = VERDICT_BY_STOP_REASON.get(reason)
+    word = CUT_STOP_REASONS.get(reason)
     if word is None:
         return None
     return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)

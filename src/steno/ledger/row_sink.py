@@ -518,7 +518,7 @@ class LedgerRowSink(Struct, eq=False):
                 session.context_limit = self.agent.context_window(event.model or "")
 
     def _on_cost(self, event: ev.CostState) -> None:
-        if event.is_earlier:
+        if event.is_earlier or event.of_run:
             return
         session = self._touch_session(event)
         if event.cost_nano is not None:

@@ -184,7 +184,7 @@ class UsageTotals(Struct):
 
     @property
     def known_requests(self) -> int | None:
-        """Number of requests; None if tokens are known only from totals without requests."""
+        """Number of requests, as far as they are listed; None if only totals are known."""
         return self.requests if self.requests or not self.tokens.total else None
 
     @property

@@ -402,14 +402,16 @@ class RecordingInput:
         """The session's transcripts in the recording's folder; None without any.
 
         All of `sessions`, which is what steno keeps, else those named like the session, anywhere.
+        Of all sessions, if the stream names none: Copilot does so at the end only.
         """
+        session = parser.transcript_session("*")
         sessions = folder / "sessions"
         if sessions.is_dir():
-            return read_session(parser.agent, parser.transcript_session("*"), [str(sessions)])
-        pattern = parser.transcript_pattern()
+            return read_session(parser.agent, session, [str(sessions)])
+        pattern = parser.transcript_pattern("*")
         if pattern is None or next(folder.glob(f"*/{pattern}"), None) is None:
             return None
-        return read_session(parser.agent, parser.transcript_session(), [str(folder)], prefix="*/")
+        return read_session(parser.agent, session, [str(folder)], prefix="*/")
 
 
 def local_transcript_lines(parser: RunParser) -> Iterator[bytes]:

@@ -157,7 +157,7 @@ VERDICT_DISPLAY = {
     "stopped": ("yellow", "a hook or the agent's own loop detection stopped the run"),
     "policy": ("red", "a rule of a policy was broken; steno stopped the run"),
     "empty": ("yellow", "the agent reported success without an answer"),
-    "no_result": ("yellow", "the recording ends without a result"),
+    "no_result": ("yellow", "the recording ends without a complete result"),
     "stalled": ("red", "no output for too long; steno stopped the run"),
     "timeout": ("red", "time limit reached; steno stopped the run"),
     "interrupted": ("yellow", "interrupted (Ctrl-C)"),

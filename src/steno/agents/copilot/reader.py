@@ -109,8 +109,17 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
                     run.append(event)
         if not is_found:
             return []
-        has_requests = any(isinstance(event, ev.Usage) for event in run)
-        return run if has_requests else run + self._total_events(reader._run_totals)
+        requests = [event for event in run if isinstance(event, ev.Usage)]
+        if not requests:
+            return run + self._total_events(reader._run_totals)
+        return run + self._reason_events(requests)
+
+    def _reason_events(self, requests: list[ev.Usage]) -> list[ev.Event]:
+        """The result with the reason why the last answer ended, which the stream does not have."""
+        reasons = [request.stop_reason for request in requests if request.parent is None]
+        if self._result_event is None or not reasons:
+            return []
+        return [replace(self._result_event, stop_reason=reasons[-1], amends=True)]
 
     def _total_events(self, totals: SessionTotals | None) -> list[ev.Event]:
         """The usage and the files of a run of a version that does not record its requests."""

@@ -101,7 +101,12 @@ _ERROR_KINDS = {
 }
 
 
-_STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
 
 
 def classify_error(error_type: str | None, upstream_message: str) -> str | None:

@@ -144,6 +144,7 @@ class GeminiReader:
             self._transcript = GeminiTranscriptReader()
             return self._transcript.read_lenient(data, number, at)
         events = read(data, (number, self.session, None, at))
+        self.session = next((event.session for event in events), None) or self.session
         return [self._keep_result(event) if type(event) is ev.Result else event for event in events]
 
     # -- messages ------------------------------------------------------------------------------
@@ -319,8 +320,18 @@ _EVENT_BUILDERS: dict[str, Callable[[GeminiReader, EventHead, StreamLine], list[
 MAX_TOOL_CALLS = 10_000  # a wrong figure must not fill the memory
 
 
-class ApiStats(Struct, gc=False):
+class RequestStats(Struct, gc=False):
+    """`totalRequests` includes those that failed."""
+
     totalRequests: Count | None = None
+    totalErrors: Count | None = 0
+
+    @property
+    def answered(self) -> int:
+        return subtract_counters(self.totalRequests, self.totalErrors) or 0
+
+
+class ApiStats(RequestStats, gc=False):
     totalLatencyMs: Count | None = None
 
 
@@ -332,14 +343,10 @@ class TokenStats(Struct, gc=False):
     tool: Count | None = 0
 
 
-class RoleStats(Struct, gc=False):
-    totalRequests: Count | None = None
-
-
 class ModelStats(Struct, gc=False):
     api: ApiStats | None = None
     tokens: TokenStats | None = None
-    roles: dict[str, RoleStats] | None = None
+    roles: dict[str, RequestStats] | None = None
 
 
 class ToolStats(Struct, gc=False):
@@ -395,9 +402,9 @@ def read(data: bytes, head: EventHead) -> list[ev.Event]:
 
 
 def _main_requests(model: ModelStats) -> int:
-    """The requests of the main loop, else all requests."""
+    """The answered requests of the main loop, else of all."""
     stats = (model.roles or {}).get("main") or model.api
-    return 0 if stats is None else stats.totalRequests or 0
+    return 0 if stats is None else stats.answered
 
 
 def _tool_call_events(head: EventHead, name: str, tool: ToolStats) -> list[ev.Event]:
@@ -443,5 +450,5 @@ def _result(
         duration_api_ms=sum(stats.totalLatencyMs or 0 for stats in api_stats) or None,
         usage=usage.get(main or ""),
         models=usage or None,
-        requests=sum(stats.totalRequests or 0 for stats in api_stats),
+        requests=sum(stats.answered for stats in api_stats),
     )

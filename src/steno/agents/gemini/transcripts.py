@@ -262,28 +262,51 @@ def enrich(
 ) -> list[ev.Event]:
     """Return the events of the stream's run that only its chat has."""
     requests: dict[str, ev.Usage] = {}
-    details: list[ev.Event] = []  # the working directory first, then created files
+    changes: list[ev.FileChanged] = []
+    folder: list[ev.Event] = []
     reader = GeminiTranscriptReader()
     for event in (event for data in lines for event in read_objects_lenient(reader, data, 0)):
         if event.session != session:
             continue
         if isinstance(event, ev.Started) and event.cwd is not None:
-            details.insert(0, ev.Started(*(0, session, None, None), cwd=event.cwd))
+            folder = [ev.Started(*(0, session, None, None), cwd=event.cwd)]
         if not _is_in_run(event, summary):
             continue
         if isinstance(event, ev.Usage):
             requests[event.message or ""] = event
-        elif isinstance(event, ev.FileChanged) and event.change == "created":
-            details.append(event)
-    if not requests or len(requests) != summary.turns:
-        return []
+        elif isinstance(event, ev.FileChanged):
+            changes.append(event)
     usage = list(requests.values())
-    return [*usage, *details, *_amended_result(summary.result, usage)]
+    if summary.started_at is None:
+        details = _document_details(summary.result, usage, changes)
+        return [*folder, *details] if details else []
+    if not usage or len(usage) != summary.turns:
+        return []
+    created = (event for event in changes if event.change == "created")
+    return [*usage, *folder, *created, *_amended_result(summary.result, usage)]
+
+
+def _document_details(
+    result: ev.Result | None, requests: list[ev.Usage], changes: list[ev.FileChanged]
+) -> list[ev.Event]:
+    """The last requests of the session and their changes, if they make up the document of the run.
+
+    The json format has no times, no figures per request and no paths.
+    """
+    usage = requests[-result.turns :] if result is not None and result.turns else []
+    amended = _amended_result(result, usage) if usage else []
+    if not amended or usage[0].at is None:
+        return []
+    start = usage[0].at
+    own = [event for event in changes if event.at is not None and event.at >= start]
+    return [*usage, *own, *amended]
 
 
 def _is_in_run(event: ev.Event, summary: GeminiStreamSummary) -> bool:
-    """Whether the event's time is within that of the stream."""
-    if event.at is None or summary.started_at is None or event.at < summary.started_at:
+    """Whether the event's time is within that of the stream, or not known to be outside."""
+    if event.at is None or summary.started_at is None:
+        return event.at is not None
+    if event.at < summary.started_at:
         return False
     ended_at = summary.result.at if summary.result is not None else None
     return ended_at is None or event.at <= ended_at

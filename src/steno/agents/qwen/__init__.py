@@ -14,10 +14,11 @@ the names of Google's API: `promptTokenCount` includes `cachedContentTokenCount`
 so chats are imported only on request: otherwise recorded runs would be counted twice.
 
 A request that failed for good appears as text of the model, "[API Error: 401 ...]", in a message
-without usage, and the run ends with `success` and exit code 0. From 0.24 on, the result is an error
-with the text in `error.message`, as for a run that its loop detection stopped, and the message can
-have usage; retries are lines of the stream. At the turn limit there is no result, and the exit code
-is 53; at its limit of tool calls or time it is 55.
+without usage, and the run ends with `success` and exit code 0; an empty answer, after its last
+attempt, in one with usage. From 0.24 on, the result is an error with the text in `error.message`,
+as for a run that its loop detection stopped, and the message can have usage; retries are lines of
+the stream. At the turn limit there is no result, and the exit code is 53; at its limit of tool
+calls or time it is 55.
 """
 
 from ...report import HintTemplates

@@ -11,7 +11,7 @@ from ... import event as ev
 from ...codec.decode import Count, decode_lenient, text_of
 from ...event import EventHead
 from .. import claude
-from ..typed_reader import CallTracker, uncached_input
+from ..typed_reader import CallTracker, add_counters, subtract_counters, uncached_input
 from .tables import (
     BACKGROUND_TOOLS,
     FILE_WRITE_TOOLS,
@@ -20,6 +20,7 @@ from .tables import (
     USER_INPUT_TOOLS,
     http_status_of,
     is_api_error,
+    is_rejected_answer,
     tool_kind,
 )
 from .transcripts import (
@@ -44,8 +45,21 @@ class ModelTokens(Struct, gc=False):
     thoughts: Count | None = 0
 
 
-class ModelStats(Struct, gc=False):
+class ApiStats(Struct, gc=False):
+    totalRequests: Count | None = None
+    totalErrors: Count | None = 0
+
+
+class SourceStats(Struct, gc=False):
     tokens: ModelTokens | None = None
+
+
+class ModelStats(Struct, gc=False):
+    """The usage of a model; `bySource` splits it into the main thread and each helper."""
+
+    tokens: ModelTokens | None = None
+    api: ApiStats | None = None
+    bySource: dict[str, SourceStats] | None = None
 
 
 class ResultStats(Struct, gc=False):
@@ -168,7 +182,7 @@ class QwenReader:
 
     def _convert_api_error(self, event: ev.Text, has_usage: bool) -> list[ev.Event]:
         """A failed request; if it has usage, it may be the model's own text: the result decides."""
-        if has_usage:
+        if has_usage and not is_rejected_answer(event.text):
             self._held_text = event
             return [ev.Partial(*_head_of(event), event.text)]
         self._failure = event.text
@@ -211,15 +225,23 @@ class QwenReader:
     def _convert_result(self, event: ev.Result, data: bytes) -> list[ev.Event]:
         """Add the models, and turn the success of a failed request into a failure."""
         usage = event.usage
+        line = decode_lenient(data, ResultLine)
         over_session = usage is not None and self._exceeds_requests(usage)
+        if over_session and _main_tokens(line.stats) == self._summary.tokens:
+            over_session = False  # the rest is that of helpers
         if usage is not None:
             input_ = uncached_input(usage.input, usage.cache_read)
             usage = replace(usage, input=input_, cache_write=0, reasoning=None)
-        line = decode_lenient(data, ResultLine)
         models = _model_usages(line.stats)
         if models is None and self._model and usage is not None:
             models = {self._model: usage}
-        event = replace(event, usage=usage, models=models, over_session=over_session)
+        event = replace(
+            event,
+            usage=usage,
+            models=models,
+            over_session=over_session,
+            requests=_answered_requests(line.stats),
+        )
         if self._failure is not None and not event.is_error and event.text == self._failure:
             event = replace(
                 event,
@@ -280,13 +302,34 @@ def _is_background(event: ev.ToolCall) -> bool:
     return input_.is_background is True or input_.run_in_background is True
 
 
+def _models_of(stats: ResultStats | None) -> dict[str, ModelStats]:
+    return (stats.models or {}) if stats is not None else {}
+
+
 def _model_usages(stats: ResultStats | None) -> dict[str, ev.ModelUsage] | None:
     """The usage per model; only the json format has it."""
-    if stats is None or not stats.models:
+    models = _models_of(stats)
+    usages = {name: _model_usage(model.tokens) for name, model in models.items() if model.tokens}
+    return usages if models and len(usages) == len(models) else None
+
+
+def _main_tokens(stats: ResultStats | None) -> int | None:
+    """The tokens of the main thread, if the stats show them."""
+    parts = [model.bySource for model in _models_of(stats).values()]
+    if not parts or None in parts:
         return None
-    return {
-        name: _model_usage(model.tokens or ModelTokens()) for name, model in stats.models.items()
-    }
+    main = [part["main"].tokens or ModelTokens() for part in parts if part and "main" in part]
+    return add_counters(*(add_counters(part.prompt, part.candidates) for part in main))
+
+
+def _answered_requests(stats: ResultStats | None) -> int | None:
+    """The number of requests that did not fail, helpers included."""
+    counts = [model.api or ApiStats() for model in _models_of(stats).values()]
+    if not counts:
+        return None
+    return add_counters(
+        *(subtract_counters(count.totalRequests, count.totalErrors) for count in counts)
+    )
 
 
 def _model_usage(tokens: ModelTokens) -> ev.ModelUsage:

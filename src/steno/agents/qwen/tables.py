@@ -31,6 +31,11 @@ PERMISSION_DENIED_PREFIX = "Qwen Code requires permission to use"
 LOOP_DETECTED_PREFIX = "Loop detection halted the run"
 API_ERROR_PREFIX = "[API Error: "
 _API_ERROR_PATTERN = re.compile(r"(?s)\[API Error: (.*)\]\s*(?:\n.*)?")  # advice may follow it
+# What Qwen Code itself says of an answer that it rejects, after its last attempt.
+_REJECTED_ANSWER_PATTERN = re.compile(
+    r"\[API Error: Model "
+    r"(?:stream ended|response (?:contained|continued|is|leaked|started|stream)) "
+)
 _HTTP_STATUS_PATTERN = re.compile(r"(?:(?:status|code)\W*)?(\d{3})\b")
 
 
@@ -41,6 +46,11 @@ def tool_kind(name: str) -> str:
 def is_api_error(text: str) -> bool:
     """Whether a text of the model is in fact a failed request."""
     return _API_ERROR_PATTERN.fullmatch(text) is not None
+
+
+def is_rejected_answer(text: str) -> bool:
+    """Whether such a text is about an answer with usage: an empty one, or one that was cut off."""
+    return _REJECTED_ANSWER_PATTERN.match(text) is not None
 
 
 def http_status_of(text: str) -> int | None:

@@ -1,5 +1,6 @@
 """The chat files of Qwen Code, read alone or to complete a stream. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -25,6 +26,10 @@ from .tables import (
     USER_INPUT_TOOLS,
     tool_kind,
 )
+
+API_RESPONSE = "qwen-code.api_response"
+# Of a subagent or a helper: SESSION#NAME-ID#0. Of the main thread: SESSION########0.
+_HELPER_PROMPT_PATTERN = re.compile(r"#([^#]+)#\d+$")
 
 
 class Function(Struct, gc=False):
@@ -56,8 +61,25 @@ class ToolCallStatus(Struct, gc=False):
     status: str | None = None
 
 
+class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
+    name: str | None = None
+    model: str | None = None
+    input_token_count: Count | None = None
+    output_token_count: Count | None = None
+    cached_content_token_count: Count | None = 0
+    thoughts_token_count: Count | None = 0
+    prompt_id: str = ""
+    subagent_name: str | None = None
+    subagent_id: str | None = None
+
+
+class TelemetryPayload(Struct, gc=False):
+    uiEvent: ApiResponse | None = None
+
+
 class ChatLine(Struct, gc=False):
     uuid: str | None = None
+    isSidechain: bool | None = None
     sessionId: str | None = None
     timestamp: Instant | None = None
     type: str = ""
@@ -141,10 +163,12 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
             branch = line.gitBranch if line.gitBranch != "HEAD" else None  # HEAD: detached
             events.append(ev.Started(*head, *about, transcript=True, branch=branch))
         if line.type == "system":
-            return events
+            return events + _helper_usage(head, line.uuid, data)
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
             return [*events, ev.Unknown(*head, line.type or "no type", data)]
-        if line.usageMetadata is not None and line.type == "assistant":
+        # The requests of a subagent with a file of its own (0.24) are in the telemetry of the chat.
+        is_own = line.type == "assistant" and line.isSidechain is not True
+        if line.usageMetadata is not None and is_own:
             events.append(_usage_event(head, line, line.usageMetadata))
         for part in line.message.parts or ():
             events += self._part_events(head, line, part)
@@ -209,26 +233,41 @@ def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Us
     )
 
 
+def _helper_usage(head: EventHead, uuid: str | None, data: bytes) -> list[ev.Event]:
+    """A request of a subagent or a helper: it has a line of telemetry, but no message."""
+    payload = _decode_line(data).systemPayload
+    response = payload.uiEvent if payload is not None else None
+    helper = _helper_of(response) if response is not None else None
+    if response is None or response.name != API_RESPONSE or helper is None:
+        return []
+    number, session, _, at = head
+    return [
+        replace(
+            _to_usage(response),
+            line=number,
+            session=session,
+            parent=helper,
+            at=at,
+            message=uuid,
+            final=True,
+            uuid=uuid,
+        )
+    ]
+
+
+def _helper_of(response: ApiResponse) -> str | None:
+    """The subagent or helper that sent a request; 0.12 names it in the id of the prompt only."""
+    match = _HELPER_PROMPT_PATTERN.search(response.prompt_id)
+    return response.subagent_id or (match and match[1]) or response.subagent_name
+
+
 # -- enriching the stream from the chat --------------------------------------------------------
-
-
-class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
-    name: str | None = None
-    model: str | None = None
-    input_token_count: Count | None = None
-    output_token_count: Count | None = None
-    cached_content_token_count: Count | None = 0
-    thoughts_token_count: Count | None = 0
-    subagent_name: str | None = None
-
-
-class TelemetryPayload(Struct, gc=False):
-    uiEvent: ApiResponse | None = None
 
 
 class TelemetryLine(Struct, gc=False):
     sessionId: str | None = None
     type: str = ""
+    subtype: str | None = None
     systemPayload: TelemetryPayload | None = None
 
 
@@ -263,7 +302,16 @@ def enrich(
     names = dict.fromkeys(request.model or "" for request in requests) or result.models or {}
     models = sum_usage_by_model(requests, names)
     usage = sum_usage(requests)
-    return [replace(result, models=models, usage=usage, over_session=False, amends=True)]
+    return [
+        replace(
+            result,
+            models=models,
+            usage=usage,
+            over_session=False,
+            requests=len(requests),
+            amends=True,
+        )
+    ]
 
 
 def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[list[ApiResponse]]:
@@ -274,9 +322,9 @@ def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[lis
         if line.sessionId != session:
             continue
         response = line.systemPayload.uiEvent if line.systemPayload is not None else None
-        if line.type == "user":
+        if line.type == "user" and line.subtype != "notification":  # of a task that ended
             prompts.append([])
-        elif response is not None and response.name == "qwen-code.api_response" and prompts:
+        elif response is not None and response.name == API_RESPONSE and prompts:
             prompts[-1].append(response)
     return prompts
 
@@ -289,7 +337,7 @@ def _find_run(
     main_thread: list[RequestTokens] = []  # of all prompts
     first = [0]  # of each prompt, in main_thread
     for prompt in prompts:
-        main_thread += (_request_tokens(entry) for entry in prompt if entry.subagent_name is None)
+        main_thread += (_request_tokens(entry) for entry in prompt if _helper_of(entry) is None)
         first.append(len(main_thread))
     for start in range(len(prompts) - count, -1, -1):
         part = range(first[start], first[start + count])
