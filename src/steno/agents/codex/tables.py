@@ -234,7 +234,8 @@ def context_window(model: str) -> int | None:
 
 def guesses_window(model: str, window: int) -> bool:
     """Whether a reported window is that of the "fallback metadata" for unknown models."""
-    return window in (258_400, 272_000) and not model.startswith(("gpt-", "codex-", "o3", "o4"))
+    is_known = not model or model.startswith(("gpt-", "codex-", "o3", "o4"))
+    return window in (258_400, 272_000) and not is_known
 
 
 def allow_rule(tool: str, input_: object, cwd: str | None, reason: str | None) -> str:
