@@ -232,6 +232,17 @@ def test_strings_and_other_values_in_the_place_of_blocks() -> None:
     assert kinds == ["block string", "block value"]
 
 
+@pytest.mark.parametrize(
+    ("content", "text", "unknown"),
+    [({"type": "text", "text": "Hi."}, "Hi.", 0), (5, "", 1), ({"type": "new"}, "", 1)],
+)
+def test_a_content_that_is_no_list(content: Any, text: str, unknown: int) -> None:
+    line = claude("assistant")
+    line["message"]["content"] = content
+    report = steno.read(dump([line]))
+    assert (report.text, report.lines.unknown) == (text, unknown)
+
+
 def test_a_string_in_the_place_of_a_users_block_is_a_prompt() -> None:
     found = [event for event in events([claude("user", "do it")]) if event.line]
     assert [(type(event).__name__, getattr(event, "text", None)) for event in found] == [

@@ -357,8 +357,10 @@ def _content_lenient(data: Raw, is_user: bool) -> list[Any] | None:
     if first == b"[":
         blocks = decoder(list[Raw]).decode(data)
         return [_block_lenient(block) for block in blocks]
-    if first != b'"':
+    if first == b"n":
         return None
+    if first != b'"':  # a block without its list, or another value
+        return [_block_lenient(data)]
     text = text_of(data)
     return [TextBlock(text)] if text or is_user else []
 
