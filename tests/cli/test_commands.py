@@ -297,7 +297,26 @@ def test_prices_where_the_models_have_only_a_part_of_the_tokens(tmp_path: Path) 
     ledger = str(tmp_path / "ledger.db")
     assert run("ledger", "import", path, "--ledger", ledger).returncode == 0
     usage = json.loads(run("usage", "--json", "--ledger", ledger).stdout)
-    assert usage["total"]["saved_usd"] == pytest.approx(0.076)
+    assert usage["total"]["cost"]["saved_usd"] == pytest.approx(0.076)
+
+
+@pytest.mark.parametrize(
+    ("case", "source"),
+    [
+        ("claude/2.1.325/multi_tool_edit", "reported"),
+        ("transcripts/codex-0.166.0/sandbox", "reported"),
+        ("transcripts/2.1.325/multi_tool_edit", "known"),
+        ("claude/2.1.325/model_my-custom-model", "assumed"),
+    ],
+)
+def test_the_source_of_the_window_has_one_word(case: str, source: str, tmp_path: Path) -> None:
+    """In the report, and in the session of the same run."""
+    ledger = str(tmp_path / "ledger.db")
+    assert run("ledger", "import", ROOT / case, "--ledger", ledger).returncode == 0
+    sessions = json.loads(run("sessions", "--json", "--ledger", ledger).stdout)["rows"]
+    reports = run("show", "--json", ROOT / case).stdout.splitlines()
+    assert [row["context"]["limit_source"] for row in sessions] == [source]
+    assert {json.loads(line)["context"]["limit_source"] for line in reports} == {source}
 
 
 def test_prices_of_an_unknown_model(tmp_path: Path) -> None:

@@ -200,7 +200,6 @@ def test_ps_shows_active_runs(place: Place) -> None:
         "context",
         "activity",
         "project",
-        "name",
         "prompt",
     ]
     assert line.startswith(f"{run[:8]}  claude  running  ")

@@ -931,6 +931,16 @@ def test_a_record_can_be_followed(place: Place) -> None:
     assert (tail.returncode, errors, out.endswith(stream(*worked()))) == (0, b"", True)
 
 
+def test_ps_names_a_recorded_stream(place: Place) -> None:
+    process = place.start("watch", "-q", "--record", "--name", "nightly")
+    begun(process, HELLO)
+    [row] = json.loads(place.run(b"", "ps", "--json").stdout)["rows"]
+    table = place.run(b"", "ps").stdout.decode().splitlines()
+    left(process)
+    assert row["name"] == "nightly"
+    assert ("name" in table[0].split(), "nightly" in table[1].split()) == (True, True)
+
+
 def test_a_record_that_cannot_be_made(place: Place) -> None:
     """An error before the first byte."""
     place.environment["XDG_DATA_HOME"] = "/proc/nothing"

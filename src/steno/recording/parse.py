@@ -177,7 +177,8 @@ class RunParser:
             started_at = self._records.time_of(Record(0.0, "start"))
             ended_at = self._records.ended_at
             if started_at is not None:
-                if header.argv is None and ended_at is not None:  # steno did not start the agent
+                is_stream = header.argv is None  # steno did not start the agent
+                if is_stream and self.accumulator.results and ended_at is not None:
                     started_at = self._start_of_stream(report, started_at, ended_at)
                 report.started_at = started_at
                 if not self.accumulator.results and ended_at is not None:
