@@ -258,7 +258,8 @@ class WatchCommand:
         self._monitor.warnings += problems
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
-        parser.accumulator.start_folder = os.path.abspath(options.cwd or ".")  # noqa: PTH100  # as given
+        folder = Path(options.cwd or ".").absolute()
+        parser.accumulator.start_folder = os.path.normpath(folder)  # without following links
         self._output = WatchOutput(
             detect_style(sys.stderr), parser, options.quiet, self._sync_messages
         )
