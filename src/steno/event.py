@@ -82,6 +82,16 @@ class UserMessage(Event, tag="user_message", frozen=True, gc=False):
     uuid: str | None = None
 
 
+class Attachment(Event, tag="attachment", frozen=True, gc=False):
+    """An image, a document or a search result in a message, as printed; not in a tool's result.
+
+    `message` is that of the model, None for a user's.
+    """
+
+    message: str | None = None
+    content: Raw = NO_JSON
+
+
 class LocalCommand(Event, tag="local_command", frozen=True, gc=False):
     """A command that the agent's program runs itself, such as /clear or !ls, or what it printed.
 
@@ -136,7 +146,7 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
 
     The fields depend on the tool: Bash has stdout; Read has file; Edit has filePath and
     structuredPatch; Write has type create or update; Grep and Glob have filenames, and Glob says
-    whether the list is truncated.
+    whether the list is truncated. `extra` has every key of the result that is not a field here.
     """
 
     stdout: Raw = NO_JSON
@@ -169,13 +179,15 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
     truncated: bool | None = None
     duration_ms: int | None = None
     exit_code: int | None = None
+    extra: dict[str, Raw] = {}
 
 
 class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
     """A tool returned. `content` is what the model sees; `output` the structured result, if any.
 
     `output` is a ToolResultDetails if its format is known, else undecoded JSON. `duration_ms` is
-    the agent's own figure, for agents whose lines don't have the times of call and result.
+    the agent's own figure, for agents whose lines don't have the times of call and result. `uuid`
+    is the agent's id of the line.
     """
 
     id: str = ""
@@ -183,6 +195,7 @@ class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
     content: Raw = NO_JSON
     output: ToolResultDetails | Raw | None = None
     duration_ms: int | None = None
+    uuid: str | None = None
 
 
 class Usage(Event, tag="usage", frozen=True, gc=False):
@@ -284,6 +297,7 @@ class TaskProgress(Event, tag="task_progress", frozen=True, gc=False):
     call: str | None = None
     tool: str | None = None
     elapsed_ms: int | None = None
+    description: str | None = None
 
 
 class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
@@ -296,12 +310,13 @@ class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
 
 
 class Hook(Event, tag="hook", frozen=True, gc=False):
-    """A user's hook started or finished. `outcome` is None while it runs."""
+    """A user's hook started or finished, and printed `output`. `outcome` is None while it runs."""
 
     name: str | None = None
     moment: str | None = None
     exit_code: int | None = None
     outcome: str | None = None
+    output: str | None = None
 
 
 SUPERSEDED_NOTE = "superseded"  # first word of a note: the result of the run does not count

@@ -100,6 +100,9 @@ class AgentProfile(Protocol):
     def context_window(self) -> Callable[[str], int | None]: ...
 
     @property
+    def guesses_window(self) -> Callable[[str, int], bool]: ...
+
+    @property
     def allow_rule(self) -> AllowRule: ...
 
     @property

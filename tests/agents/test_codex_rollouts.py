@@ -152,7 +152,7 @@ def test_images_in_an_output_are_kept() -> None:
         {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
     ]
     parsed = parse_output(Raw(json.dumps(parts).encode()))
-    assert parsed.text == "two\n[input_image]"
+    assert parsed.text == "two\n[image/png, 1 byte]"
     assert json.loads(bytes(parsed.content)) == parts[1:]
 
 

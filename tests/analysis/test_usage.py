@@ -232,6 +232,27 @@ def test_m4_a_helper_listed_first_in_a_lone_result() -> None:
     assert report(result(modelUsage=models)).context.limit == 1_000_000
 
 
+def test_m4_a_helper_with_more_input_is_not_the_main_model() -> None:
+    """The main model is the one with the most output."""
+    models = {HELPER: share(90_000, 0, 0, 20, 0.05), MODEL: share(3, 0, 0, 101, 0.01)}
+    assert report(result(modelUsage=models)).model == MODEL
+
+
+@pytest.mark.parametrize(
+    ("model", "window", "source"),
+    [
+        ("my-own-model", 200_000, "assumed"),
+        ("my-own-model", 131_072, "reported"),
+        ("us.anthropic.claude-next-1", 200_000, "reported"),
+    ],
+)
+def test_m4_a_window_that_is_only_the_programs_default(
+    model: str, window: int, source: str
+) -> None:
+    context = report(result(modelUsage={model: share(window=window)})).context
+    assert (context.limit, context.limit_source) == (window, source)
+
+
 def test_m4_the_suffix_is_in_the_totals_but_not_in_the_message() -> None:
     models = {"claude-sonnet-4-6[1m]": share(window=1_000_000)}
     lines = [init(model="claude-sonnet-4-6[1m]"), assistant(text("Hi."), model="claude-sonnet-4-6")]

@@ -594,8 +594,10 @@ def test_v6_work_that_failed_after_the_result_is_named() -> None:
     lines = [init(), assistant(background()), started(), answer("toolu_1")]
     end = result("All is built.", num_turns=3)
     found = report(*lines, end, notified("failed"))
-    assert (found.verdict, found.ok) == ("success", True)
-    assert found.warnings == ["1 background task failed after the result: Long work"]
+    assert (found.verdict, found.ok) == ("success", False)
+    assert found.warnings == [
+        "background-task: 1 background task failed after the result: Long work"
+    ]
     assert report(*lines, notified("failed"), end).warnings == []
 
 

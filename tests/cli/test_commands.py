@@ -284,15 +284,39 @@ def test_a_computed_cost_is_shown_once() -> None:
     assert not any("by the price table" in line for line in lines)
 
 
-def test_prices_where_the_models_have_only_a_part_of_the_tokens() -> None:
-    """The cache reads of such a run are not those of its models: nothing is not what they saved."""
-    line = result(modelUsage={MODEL: share(0, 0, 0, 101)})
-    lines = shown(run("show", "--prices", stdin=stream(line)))
+def test_prices_where_the_models_have_only_a_part_of_the_tokens(tmp_path: Path) -> None:
+    """What cache reads saved is the same figure as in the ledger."""
+    path = tmp_path / "result.json"
+    path.write_bytes(stream(result(modelUsage={MODEL: share(0, 0, 0, 101)})))
+    lines = shown(run("show", "--prices", path))
     begin = next(number for number, line in enumerate(lines) if line.startswith("cost  "))
     assert lines[begin + 1 : begin + 3] == [
         "           by the price table unknown",
-        "           saved by cache reads: unknown",
+        "           cache reads saved $0.0760",
     ]
+    ledger = str(tmp_path / "ledger.db")
+    assert run("ledger", "import", path, "--ledger", ledger).returncode == 0
+    usage = json.loads(run("usage", "--json", "--ledger", ledger).stdout)
+    assert usage["total"]["cost"]["saved_usd"] == pytest.approx(0.076)
+
+
+@pytest.mark.parametrize(
+    ("case", "source"),
+    [
+        ("claude/2.1.325/multi_tool_edit", "reported"),
+        ("transcripts/codex-0.166.0/sandbox", "reported"),
+        ("transcripts/2.1.325/multi_tool_edit", "known"),
+        ("claude/2.1.325/model_my-custom-model", "assumed"),
+    ],
+)
+def test_the_source_of_the_window_has_one_word(case: str, source: str, tmp_path: Path) -> None:
+    """In the report, and in the session of the same run."""
+    ledger = str(tmp_path / "ledger.db")
+    assert run("ledger", "import", ROOT / case, "--ledger", ledger).returncode == 0
+    sessions = json.loads(run("sessions", "--json", "--ledger", ledger).stdout)["rows"]
+    reports = run("show", "--json", ROOT / case).stdout.splitlines()
+    assert [row["context"]["limit_source"] for row in sessions] == [source]
+    assert {json.loads(line)["context"]["limit_source"] for line in reports} == {source}
 
 
 def test_prices_of_an_unknown_model(tmp_path: Path) -> None:

@@ -122,6 +122,15 @@ def test_a_replayed_recording_gives_the_same(place: Place) -> None:
     assert [levels(steno.events(path)) for path in place.data.glob("**/*.steno")] == [LEVELS] * 2
 
 
+def test_quiet_prints_the_last_level(place: Place) -> None:
+    """It is a warning; the others are not."""
+    place.run(stream(*LINES), "watch", "--record")
+    (recording,) = place.data.glob("**/*.steno")
+    words = ("run", "--agent", "replay", "--recording", str(recording), "--speed", "0", "x")
+    done = place.run(b"", *words, "--quiet")
+    assert said(done.stderr) == [SAID[1]]
+
+
 def test_hooks_match_the_kind_or_the_level(place: Place) -> None:
     for event, expected in (
         ("alert:0.95", ["context 0.95"]),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,17 @@ def test_patterns() -> None:
     assert EventFilter("file_change", ("*/[*].tsx",)).matches(page)
     assert not EventFilter("file_change", ("pages/[id].tsx",)).matches({"relative": "pages/i.tsx"})
     assert not EventFilter("rate_limit", ("*",)).matches({})
+
+
+@pytest.mark.parametrize(
+    ("patterns", "is_match"),
+    [((), False), (("*.py",), False), (("/etc/*",), True), (("*.py", "/etc/*"), True)],
+)
+def test_a_file_outside_the_folder_needs_an_absolute_path(
+    patterns: tuple[str, ...], is_match: bool
+) -> None:
+    values = {"path": "/etc/a.py", "name": "a.py"}
+    assert EventFilter("file_change", patterns).matches(values) is is_match
 
 
 def test_every_event_of_the_vocabulary_can_be_meant() -> None:
@@ -237,7 +249,26 @@ def test_names_that_look_like_options(place: Place) -> None:
         result(),
     ]
     done = watch(place, stream(*lines), "file_change", "printf '%s %s %s' {path} {relative} {name}")
-    assert done.stderr.split() == [b"./-rf", b"./-rf", b"./-rf"]
+    assert done.stderr.split() == [str(place.folder / "-rf").encode(), b"./-rf", b"./-rf"]
+
+
+def written(path: str, number: int) -> list[Any]:
+    """The lines of a call that creates a file."""
+    change = {"type": "create", "filePath": path, "content": "", "structuredPatch": []}
+    made = call(f"t{number}", "Write", file_path=path, content="")
+    return [assistant(made), answer(f"t{number}", tool_use_result=change)]
+
+
+def test_commands_get_files_inside_the_folder_unless_asked(place: Place) -> None:
+    """The current folder, if the stream names none; a relative path is never an absolute one."""
+    paths = (str(place.folder / "a.py"), "b.py", "/etc/c.py", "../d.py")
+    lines = [line for number, path in enumerate(paths) for line in written(path, number)]
+    data = stream(init(cwd=""), *lines, result())
+    command = "echo {name} <{relative}>"
+    assert watch(place, data, "file_change", command).stderr.split() == [
+        *(b"a.py", b"<a.py>", b"b.py", b"<b.py>")
+    ]
+    assert watch(place, data, "file_change:/etc/*", command).stderr.split() == [b"c.py", b"<>"]
 
 
 def test_a_recording(place: Place, tmp_path: Path) -> None:

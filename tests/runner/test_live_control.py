@@ -183,6 +183,7 @@ def test_ps_shows_active_runs(place: Place) -> None:
         "cost_usd": 0.009037,  # nobody followed it until somebody asked
         "waits_s": None,
         "takes_messages": False,
+        "name": None,
         "prompt": "work with [redacted] on it",
         "tape": str(place.tape(run)),
     }

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from threading import Thread, Timer
@@ -542,6 +543,55 @@ def test_quiet_says_nothing(place: Place) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, HELLO, b"")
 
 
+def test_denials_of_a_lone_document_are_named(place: Place) -> None:
+    """Each one, also without the ids of calls."""
+    denials = [{"tool_name": "Write", "tool_input": {}}, {"tool_name": "Bash", "tool_input": {}}]
+    document = json.dumps(result(permission_denials=denials), indent=1).encode()
+    lines = place.run(document, "watch").stderr.decode().splitlines()
+    assert [line for line in lines if line.startswith("steno: permission")] == [
+        "steno: permission denied: Write",
+        "steno: permission denied: Bash",
+    ]
+
+
+def test_a_denial_without_a_name_has_that_of_its_call(place: Place) -> None:
+    denied = answer("t1", "Permission to use Bash has been denied.", is_error=True)
+    lines = [init(), assistant(call("t1", "Bash", command="ls")), denied, result()]
+    told = place.run(stream(*lines), "watch").stderr.decode()
+    assert "steno: permission denied: Bash" in told
+
+
+def test_files_of_a_stream_that_names_no_folder_are_those_of_the_current_one(place: Place) -> None:
+    change = {"type": "create", "filePath": str(place.folder / "a.py"), "content": ""}
+    written = assistant(call("t1", "Write", file_path=change["filePath"], content=""))
+    lines = [init(cwd=""), written, answer("t1", tool_use_result=change), result()]
+    told = place.run(stream(*lines), "watch").stderr.decode()
+    assert "created   a.py\n" in told
+    assert "outside" not in told
+
+
+def test_a_recorded_stream_does_not_end_in_the_future(place: Place) -> None:
+    """The agent ran before: the run ends with the recording, not at its start plus its duration."""
+    place.run(
+        stream(init(), assistant(text("Hi.")), result(duration_ms=600_000)), "watch", "--record"
+    )
+    [row] = json.loads(place.run(b"", "runs", "--json").stdout)["rows"]
+    started, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "ended_at"))
+    assert ended <= datetime.now(timezone.utc)
+    assert (ended - started).total_seconds() == pytest.approx(600, abs=0.1)
+
+
+def test_messages_without_a_session_belong_to_that_of_the_stream(place: Place) -> None:
+    """In the ledger at once, and after the recording is imported anew."""
+    lines = [assistant(text("Hi.")), init(), assistant(text("Done."), message="m2"), result()]
+    del lines[0]["session_id"], lines[2]["session_id"]
+    place.run(stream(*lines), "watch", "--record")
+    for _ in range(2):
+        rows = json.loads(place.run(b"", "sessions", "--json").stdout)["rows"]
+        assert [(row["session_id"], row["requests"]) for row in rows] == [(SESSION, 2)]
+        assert place.run(b"", "ledger", "rebuild").returncode == 0
+
+
 def test_a_denial_is_reported_once(place: Place) -> None:
     data = (RECORDINGS / "claude/2.1.325/permission_denied/stdout").read_bytes()
     told = place.run(data, "watch").stderr.decode().splitlines()
@@ -879,6 +929,16 @@ def test_a_record_can_be_followed(place: Place) -> None:
     assert process.communicate(stream(*worked()), timeout=60) == (stream(*worked()), b"")
     out, errors = tail.communicate(timeout=60)
     assert (tail.returncode, errors, out.endswith(stream(*worked()))) == (0, b"", True)
+
+
+def test_ps_names_a_recorded_stream(place: Place) -> None:
+    process = place.start("watch", "-q", "--record", "--name", "nightly")
+    begun(process, HELLO)
+    [row] = json.loads(place.run(b"", "ps", "--json").stdout)["rows"]
+    table = place.run(b"", "ps").stdout.decode().splitlines()
+    left(process)
+    assert row["name"] == "nightly"
+    assert ("name" in table[0].split(), "nightly" in table[1].split()) == (True, True)
 
 
 def test_a_record_that_cannot_be_made(place: Place) -> None:

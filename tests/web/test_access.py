@@ -35,7 +35,7 @@ def test_every_page_forbids_scripts_and_frames_of_others(page: Page) -> None:
     assert status == 200
     expected = {
         "content-security-policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
             "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
         ),
         "x-content-type-options": "nosniff",

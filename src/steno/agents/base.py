@@ -269,6 +269,10 @@ def default_context_window(model: str) -> int | None:
     return None
 
 
+def default_guesses_window(model: str, window: int) -> bool:
+    return False
+
+
 def default_allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str | None:
     return tool
 
@@ -436,11 +440,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     """A program such as claude: how to start it and how to read its output.
 
     Only a name and a reader are required. `looks_like` returns whether a decoded line can be this
-    agent's; `context_window` the window of a model; `allow_rule` the rule that would have allowed a
-    denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict
-    and message for an exit code without a result, given the lines of stderr; `read_stderr` the
-    events of a line of stderr. `totals_omit_subagents`: the agent's figures leave out the requests
-    of subagents, which only their own session files have.
+    agent's; `context_window` the window of a model; `guesses_window` whether a window that it
+    reports is only its default for models it doesn't know; `allow_rule` the rule that would have
+    allowed a denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the
+    verdict and message for an exit code without a result, given the lines of stderr; `read_stderr`
+    the events of a line of stderr. `totals_omit_subagents`: the agent's figures leave out the
+    requests of subagents, which only their own session files have.
     """
 
     name: str
@@ -449,6 +454,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     read_stderr: Callable[[Stderr], list[Event]] = default_read_stderr
     is_session_id: Callable[[str], bool] = default_is_session_id
     context_window: Callable[[str], int | None] = default_context_window
+    guesses_window: Callable[[str, int], bool] = default_guesses_window
     allow_rule: AllowRule = default_allow_rule
     classify_exit: Callable[[int, Sequence[str]], tuple[str, str] | None] = default_classify_exit
     totals_omit_subagents: bool = False

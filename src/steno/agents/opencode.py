@@ -131,8 +131,22 @@ class ToolState(Struct, gc=False):
     input: Raw = ev.NO_JSON
     output: Raw = ev.NO_JSON
     error: str | None = None
-    metadata: ToolMetadata | None = None
+    metadata: Raw = ev.NO_JSON
+    title: Raw = ev.NO_JSON
+    attachments: Raw = ev.NO_JSON
     time: PartTime | None = None
+
+    def structured(self, content: Raw) -> Raw | None:
+        """What the state says beside the content: a title, data of the tool, files."""
+        names = ("title", "metadata", "attachments", "output")
+        parts = {name: getattr(self, name) for name in names}
+        known = {
+            name: part
+            for name, part in parts.items()
+            if part is not ev.NO_JSON
+            if part is not content
+        }
+        return Raw(encode(known)) if known else None
 
 
 class LinePart(Struct, gc=False):
@@ -231,7 +245,7 @@ class OpenCodeReader:
         state = part.state or ToolState()
         span = state.time or PartTime()
         input_ = decode_lenient(state.input, ToolInput)
-        output = state.metadata or ToolMetadata()
+        output = decode_lenient(state.metadata, ToolMetadata)
         is_invalid = part.tool == "invalid"  # the tool that OpenCode runs for an unknown one
         name = (input_.tool if is_invalid else part.tool) or ""
         error = input_.error if is_invalid else state.error
@@ -252,7 +266,8 @@ class OpenCodeReader:
         if self._check_denied(name, error, is_invalid):
             events.append(ev.PermissionDenied(*ended, call, name, error))
         content = Raw(encode(error)) if error is not None else state.output
-        events.append(ev.ToolResult(*ended, call, failed, content))
+        structured = state.structured(content)
+        events.append(ev.ToolResult(*ended, call, failed, content, structured, uuid=part.id))
         return events if failed else events + _file_change_events(ended, name, call, input_, output)
 
     def _check_denied(self, tool: str, error: str | None, is_invalid: bool) -> bool:

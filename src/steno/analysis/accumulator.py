@@ -594,7 +594,5 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Unknown: Accumulator._on_unknown,
     ev.Notice: Accumulator._on_notice,
     ev.Thinking: Accumulator._on_thinking,
-    ev.TaskProgress: _ignore_event,
-    ev.Alert: _ignore_event,
-    ev.Hook: _ignore_event,
+    **dict.fromkeys((ev.TaskProgress, ev.Alert, ev.Hook, ev.Attachment), _ignore_event),
 }

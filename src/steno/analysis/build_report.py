@@ -141,7 +141,7 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         if task.status == "failed" and ended_after_result(task, facts)
     ]
     if failed:
-        warnings.append(_task_warning(failed, "failed after the result"))
+        warnings.append(f"background-task: {_task_warning(failed, 'failed after the result')}")
     if run.facts.stop is not None and run.facts.stop.why == "after_result":
         warnings.append("the agent kept running after its result; steno stopped it")
     if run.totals_difference:

@@ -36,10 +36,17 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
     )
     limit = next((window for window in candidates if window is not None and window > 0), None)
     limit_source = "reported"
+    named = key or answered or model
+    if (
+        limit is not None
+        and run.context_window is None
+        and run.agent.guesses_window(named or "", limit)
+    ):
+        limit_source = "assumed"
     counted = run.context_report
     if limit is None:
-        named = counted.model if counted is not None else None
-        limit = run.agent.context_window(model or key or named or "")
+        counted_model = counted.model if counted is not None else None
+        limit = run.agent.context_window(model or key or counted_model or "")
         limit_source = "known"
 
     used = None

@@ -46,8 +46,8 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
-    report.model = report.model or _only_model(run)
     last = run.last_result
+    report.model = report.model or find_main_model((last and last.models) or {}, None)
     if last is not None:
         # Versions without modelUsage count turns cumulatively.
         is_cumulative = last.models is None
@@ -124,13 +124,6 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
     return sum_optional(
         price(request.model, request, request.at) if request.model else None for request in requests
     )
-
-
-def _only_model(run: Accumulator) -> str | None:
-    """The model of a result without messages, if it names one only."""
-    last = run.last_result
-    models = list(last.models or ()) if last is not None else []
-    return models[0] if len(models) == 1 else None
 
 
 def _warn_of_missing_result(run: Accumulator, report: Report) -> None:

@@ -54,6 +54,9 @@ class _NoAgent:
     def context_window(self, model: str) -> int | None:
         return None
 
+    def guesses_window(self, model: str, window: int) -> bool:
+        return False
+
     def allow_rule(
         self, tool: str, tool_input: Any, cwd: str | None, reason: str | None
     ) -> str | None:

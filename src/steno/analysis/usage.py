@@ -367,11 +367,14 @@ class ModelKeys:
 
 
 def find_main_model(models: dict[str, ModelUsage], name: str | None) -> str | None:
-    """The main model's key: by name, else the most used one; the first may be a helper model."""
+    """The main model's key: by name, else the one with the most output.
+
+    The first may be a helper model, which may also have the most input.
+    """
     if name is not None:
         return name if name in models else ModelKeys(models).find(name)
     return max(models, key=lambda key: _usage_weight(models[key]), default=None)
 
 
-def _usage_weight(share: ModelUsage) -> tuple[int, int]:
-    return sum_tokens([share]).total or 0, share.cost_nano or 0
+def _usage_weight(share: ModelUsage) -> tuple[int, int, int]:
+    return share.output or 0, sum_tokens([share]).total or 0, share.cost_nano or 0

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..codec.redact import redact, redact_argv
 from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
 from ..errors import StenoError
+from ..event import Alert
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.hooks import BackgroundQueue, HookQueue, HookRunner, HookSpec
@@ -199,7 +200,9 @@ class RunCommand:
         task.raw_sink = self._write_raw if self._output_format == "raw" else None
         for note in self._prepared.notes:
             self._display.say(note)
-        if not self._prepared.settings["quiet"]:
+        if self._prepared.settings["quiet"]:
+            task.sinks.append(self._warn_of_full_context)
+        else:
             self._draw()
         with self._handle_signals():
             try:
@@ -225,6 +228,15 @@ class RunCommand:
         elif self._runner.interrupt_count and not report.ok:
             code = EXIT_INTERRUPTED
         return code or sync_code or (EXIT_FAILED if is_policy_broken else 0)
+
+    def _warn_of_full_context(self, run: object, events: "list[Event]") -> None:
+        """With --quiet, print the alert of the highest level: it is a warning."""
+        from ..views.timeline import alert_text
+
+        highest = max(self._prepared.settings["alert_at"], default=None)
+        for event in events:
+            if isinstance(event, Alert) and event.kind == "context" and event.level == highest:
+                self._warn(alert_text(event))
 
     def _check_policy(self, report: TaskReport) -> bool:
         """Add what the whole task breaks to the report's warnings."""

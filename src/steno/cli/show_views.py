@@ -11,10 +11,10 @@ import msgspec
 from ..agents import Agent
 from ..analysis.accumulator import Accumulator
 from ..analysis.redact_report import redact_report
-from ..analysis.usage import base_model_name, nano_to_usd
+from ..analysis.usage import ModelKeys, base_model_name, nano_to_usd
 from ..errors import StenoError
 from ..event import Event, ModelUsage
-from ..pricing import price
+from ..pricing import cache_saving, price, rates
 from ..recording.open import RecordingInput, open_path, open_recording
 from ..recording.parse import RunParser
 from ..report import EXIT_CODES, ModelSummary, Report
@@ -50,10 +50,10 @@ def price_rows(report: Report, accumulator: Accumulator) -> list[SectionRow]:
             (name, _model_usage(name, model, accumulator)) for name, model in report.models.items()
         ]
     cost = _total_nano(report, usages)
-    uncached = _total_nano(report, [(name, _without_cache_reads(usage)) for name, usage in usages])
+    saved = _saved_nano(report)
     savings = f"saved by cache reads: {UNKNOWN}"
-    if cost is not None and uncached is not None:
-        savings = f"cache reads saved {_format_nano(uncached - cost)}"
+    if saved is not None:
+        savings = f"cache reads saved {_format_nano(saved)}"
     rows = [SectionRow(savings)]
     if not _is_shown_cost(report, cost):
         rows.insert(0, SectionRow(f"by the price table {_format_nano(cost)}"))
@@ -98,13 +98,16 @@ def _model_usage(name: str, model: ModelSummary, accumulator: Accumulator) -> Mo
     )
 
 
-def _without_cache_reads(usage: ModelUsage) -> ModelUsage:
-    from msgspec.structs import replace
-
-    total = None
-    if usage.input is not None and usage.cache_read is not None:
-        total = usage.input + usage.cache_read
-    return replace(usage, input=total, cache_read=0)
+def _saved_nano(report: Report) -> int | None:
+    """What cache reads saved, as the ledger counts it: reads of no model are the main one's."""
+    if report.cost.source == "local":
+        return 0
+    reads = {name: model.cache_read or 0 for name, model in report.models.items()}
+    main = ModelKeys(reads).find_or_add(report.model or "unknown")
+    reads[main] = reads.get(main, 0) + (report.tokens.cache_read or 0) - sum(reads.values())
+    known = ((rates(name, report.started_at), count) for name, count in reads.items())
+    savings = [cache_saving(rate, count) for rate, count in known if rate is not None]
+    return sum(savings) if savings else None
 
 
 class StoredInput(RecordingInput):

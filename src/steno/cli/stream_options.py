@@ -44,7 +44,8 @@ def hook_help() -> str:
         [
             "COMMAND of --on and --once is split like a shell command and run without a shell.",
             "It gets the event as JSON on stdin; its output goes to stderr. Commands run one after",
-            "another. EVENT can have a filter: patterns with * and ?, separated by commas.",
+            "another. EVENT can have a filter: patterns with * and ?, separated by commas. Changed",
+            "files outside the working directory need one that is an absolute path: /etc/*.",
             "",
             "events, with the field that a filter matches:",
             *events,

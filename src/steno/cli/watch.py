@@ -125,7 +125,7 @@ class WatchOutput:
             style, cast("TextIO", self._stderr) if sys.stderr is not None else None
         )
         self.is_live = self._stderr.isatty()
-        self._announced_denials: set[str | None] = set()  # agents report a denial several times
+        self._announced_denials: set[object] = set()  # agents report a denial several times
 
     def on_events(self, events: list[ev.Event]) -> None:
         """Update the live line and print important events."""
@@ -144,11 +144,15 @@ class WatchOutput:
             self._display.on_events(self._run, events)
 
     def _announce(self, event: ev.Event) -> None:
-        if isinstance(event, ev.PermissionDenied):
-            if event.call in self._announced_denials:
-                return
-            self._announced_denials.add(event.call)
         text = _describe(event)
+        if isinstance(event, ev.PermissionDenied):
+            key = event.call or (event.tool, bytes(event.input))
+            if key in self._announced_denials:
+                return
+            self._announced_denials.add(key)
+            call = self._run.accumulator.calls.get(event.call or "")
+            tool = event.tool or (call.name if call is not None else "tool call")
+            text = f"permission denied: {tool}"
         with self._lock:
             if isinstance(event, ev.Started | ev.Malformed | ev.Alert) and not self.is_live:
                 self._display.on_events(self._run, [event])
@@ -196,8 +200,6 @@ def _describe(event: ev.Event) -> str:
         return f"agent retries ({event.attempt or '?'} of {event.limit or '?'}): {reason}"
     if isinstance(event, ev.RateLimit):
         return f"usage limit: {event.status}" if event.status not in (None, "allowed") else ""
-    if isinstance(event, ev.PermissionDenied):
-        return f"permission denied: {event.tool or 'tool call'}"
     if isinstance(event, ev.Compaction):
         return f"context compacted ({event.trigger or 'unknown'})"
     return f"failed: {event.text or event.kind}" if isinstance(event, ev.Failure) else ""
@@ -258,6 +260,8 @@ class WatchCommand:
         self._monitor.warnings += problems
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
+        folder = Path(options.cwd or ".").absolute()
+        parser.accumulator.start_folder = os.path.normpath(folder)  # without following links
         self._output = WatchOutput(
             detect_style(sys.stderr), parser, options.quiet, self._sync_messages
         )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Raw, Struct
 
+from .attachments import find_attachments, parse_attachment, without_attachments
+
 if TYPE_CHECKING:
     from json import JSONDecoder
 
@@ -175,7 +177,10 @@ def _try_dict(data: bytes | Raw, kind: Any) -> Any:
 
 
 def text_of(data: Raw) -> str:
-    """The text of a JSON value: a string, a list of text parts, or anything else as JSON."""
+    """The text of a JSON value: a string, a list of parts, or anything else as JSON.
+
+    Of a part that is an image or a file, its media type and size.
+    """
     try:
         return _decode_string(data)
     except DECODE_ERRORS:
@@ -184,6 +189,9 @@ def text_of(data: Raw) -> str:
         return content
     if isinstance(content, list):
         return "\n".join(_part_text(part) for part in content)
+    if isinstance(content, dict) and next(find_attachments(content), None) is not None:
+        shown = without_attachments(content)
+        return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
     return "" if content is None else bytes(data).decode("utf-8", "replace")
 
 
@@ -206,9 +214,17 @@ def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
-        return ""
-    text = part.get("text")
-    return text if isinstance(text, str) else f"[{part.get('type') or 'part'}]"
+        return "" if part is None else msgspec.json.encode(part).decode()
+    resource = part.get("resource")
+    for holder in (part, resource):  # a resource of an MCP server may be a text
+        if isinstance(holder, dict) and isinstance(holder.get("text"), str):
+            return str(holder["text"])
+    file = parse_attachment(part)
+    if file is not None:
+        return str(file)
+    rest = {name: without_attachments(item) for name, item in part.items() if name != "type"}
+    kind = f"[{part.get('type') or 'part'}]"
+    return f"{kind} {msgspec.json.encode(rest).decode()}" if rest else kind
 
 
 def cut_long_lines(chunk: bytes, line_length: int) -> bytes:

@@ -125,6 +125,7 @@ class Conversation:
             text=redact(stored.text),
             tool=None if stored.tool is None else self._tool(stored.tool),
             request=self._request(self._requests.get(index, [])),
+            images=stored.images,
         )
 
     def _depth(self, parent: str | None) -> int:

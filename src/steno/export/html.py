@@ -32,6 +32,7 @@ from .presentation import (
     step_facts,
     step_label,
 )
+from .steps import StepImage
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -41,6 +42,9 @@ TARGET_BYTES = 2_500_000  # of the file: small enough for a mail and for a phone
 # How much of a text is kept, from the first limit with which the file stays small enough.
 TEXT_LIMITS = (200_000, 100_000, 50_000, 20_000, 10_000, 5_000, 2_000)
 MAX_OPEN_PATCH_LINES = 30
+# Of images, in base64: screenshots have 0.1 to 1 MB. Larger ones are only named.
+MAX_IMAGE_CHARS = 1_500_000
+MAX_IMAGES_CHARS = 6_000_000  # of one file
 TEXTS_PER_STEP = 3  # input, patch and output of a call
 LINK_PREFIXES = ("http://", "https://", "mailto:")
 
@@ -68,8 +72,27 @@ def template_environment(max_chars: int | None = None) -> "Environment":
         "request_facts": request_facts,
         "input_text": input_text,
         "output_text": output_text,
+        "images": ImageLimit().shown,
     }
     return environment
+
+
+class ImageLimit:
+    """Chooses the images that a page shows."""
+
+    def __init__(self, total_chars: int | None = None) -> None:
+        self._left = total_chars
+
+    def shown(self, step: Step) -> list[StepImage]:
+        images = []
+        for image in step.images:
+            size = len(image.data)
+            if size > MAX_IMAGE_CHARS or (self._left is not None and size > self._left):
+                continue
+            if self._left is not None:
+                self._left -= size
+            images.append(image)
+        return images
 
 
 def markdown_renderer(max_chars: int | None) -> Callable[[str], str]:
@@ -121,7 +144,10 @@ def html_page(conversation: Conversation, is_full: bool = False) -> Iterator[str
     report = conversation.shareable_report()
     facts = _facts(report)
     style = style_sheet("colours", "steps", "style")
-    template = template_environment(limit).get_template("conversation.html")
+    environment = template_environment(limit)
+    if not is_full:
+        environment.filters["images"] = ImageLimit(MAX_IMAGES_CHARS).shown
+    template = environment.get_template("conversation.html")
     yield from template.generate(
         conversation=conversation,
         report=report,

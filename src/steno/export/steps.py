@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .. import event as ev
 from ..analysis.live_state import call_target
 from ..analysis.usage import merge_usage
+from ..codec.attachments import EmbeddedFile, find_attachments
 from ..codec.colours import strip_colours
 from ..codec.decode import decode_raw, text_of
 from ..report import Tokens
@@ -51,6 +52,13 @@ class StepFile(Struct, frozen=True):
     change: str
 
 
+class StepImage(Struct, frozen=True):
+    """An image in base64."""
+
+    media_type: str
+    data: str
+
+
 class ToolUse(Struct, frozen=True):
     """A tool call with its result.
 
@@ -79,11 +87,12 @@ class Step(Struct, frozen=True):
     """One step, in the order of reading: the steps of a subagent follow the call that started it.
 
     `kind`: prompt, sent, message (written by the agent for the model), command (that the agent's
-    program ran itself, with what it printed), thinking, text, tool, denied, compaction, retry,
-    rate_limit, failure, notice, task, hook, stderr, interrupt, stop, alert, result, exit (unless
-    0), malformed or unknown. `line` is that of stdout (0: another one), `at` is in milliseconds
-    since 1970, `parent` the call that started the subagent, `depth` how
-    deep subagents are nested. `request` is set on the first step of each request to the model.
+    program ran itself, with what it printed), thinking, text, attachment (a file in a message),
+    tool, denied, compaction, retry, rate_limit, failure, notice, task, hook, stderr, interrupt,
+    stop, alert, result, exit (unless 0), malformed or unknown. `line` is that of stdout (0: another
+    one), `at` is in milliseconds since 1970, `parent` the call that started the subagent, `depth`
+    how deep subagents are nested. `request` is set on the first step of each request to the model.
+    `images` are those in an attachment or in the output of a call.
     """
 
     number: int
@@ -95,6 +104,7 @@ class Step(Struct, frozen=True):
     text: str = ""
     tool: ToolUse | None = None
     request: StepRequest | None = None
+    images: tuple[StepImage, ...] = ()
 
 
 class _StoredStep(Struct, array_like=True):
@@ -106,6 +116,7 @@ class _StoredStep(Struct, array_like=True):
     parent: str | None
     text: str = ""
     tool: ToolUse | None = None
+    images: tuple[StepImage, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
@@ -278,10 +289,23 @@ class StepBuilder:
             self._background_calls.add(event.id)
         self._claim_request(event.message, event, index)
 
+    def _on_attachment(self, event: ev.Attachment) -> None:
+        index = self._append(event, "attachment", text_of(event.content))
+        self._add_images(index, _images(event.content))
+
+    def _add_images(self, index: int, images: tuple[StepImage, ...]) -> None:
+        if images:
+            stored = self.steps.get(index)
+            stored.images = images
+            self.steps.put(index, stored)
+
     def _on_tool_result(self, event: ev.ToolResult) -> None:
+        if event.id not in self.index_by_call:  # the call is missing, such as in a part of a file
+            head = (event.line, event.session, event.parent, event.at)
+            self._on_tool_call(ev.ToolCall(*head, event.id, "unknown call"))
         call = self._open_calls.pop(event.id, None)
         if call is None:
-            return  # repeated, or without a call
+            return  # repeated
         index = self.index_by_call[event.id]
         if event.line:
             self.lines.setdefault(event.line, index)
@@ -298,6 +322,7 @@ class StepBuilder:
             patch="" if event.is_error else call_patch(call, details),
         )
         self.steps.put(index, stored)
+        self._add_images(index, _images(event.content, event.output))
 
     def _on_usage(self, event: ev.Usage) -> None:
         key = event.message or f"line {event.line}"
@@ -357,8 +382,11 @@ class StepBuilder:
         if is_foreground or event.task in self._ended_tasks:
             return  # a call in the foreground shows its result itself
         self._ended_tasks.add(event.task)
-        text = self._tasks.get(event.task) or event.summary or self._describe_call(call)
-        self._append(event, "task", f"{event.status or 'ended'}: {text or event.task}")
+        about = self._tasks.get(event.task)
+        text = about or event.summary or self._describe_call(call) or event.task
+        if about and event.summary and "\n" in event.summary:  # with what the task answered
+            text = f"{about}\n{event.summary}"
+        self._append(event, "task", f"{event.status or 'ended'}: {text}")
 
     def _describe_call(self, call: str | None) -> str:
         index = self.index_by_call.get(call or "")
@@ -370,7 +398,9 @@ class StepBuilder:
     def _on_hook(self, event: ev.Hook) -> None:
         if event.exit_code or event.outcome not in (None, "success"):
             code = f"exit code {event.exit_code}" if event.exit_code is not None else ""
-            self._append(event, "hook", _join(event.name, event.outcome, code))
+            about = _join(event.name, event.outcome, code)
+            output = (event.output or "").rstrip()
+            self._append(event, "hook", "\n".join(filter(None, (about, output))))
 
     def _on_stop(self, event: ev.StopRequested) -> None:
         self._append(event, "stop", event.why)
@@ -401,12 +431,13 @@ class StepBuilder:
         self._append(event, "malformed", event.head)
 
     def _on_unknown(self, event: ev.Unknown) -> None:
-        self._append(event, "unknown", event.kind)
+        self._append(event, "unknown", "\n".join(filter(None, (event.kind, _unknown_text(event)))))
 
 
 _EVENT_METHODS: dict[type[ev.Event], Any] = {
     ev.UserMessage: StepBuilder._on_user,
     ev.LocalCommand: StepBuilder._on_local_command,
+    ev.Attachment: StepBuilder._on_attachment,
     ev.Text: StepBuilder._on_text,
     ev.Partial: StepBuilder._on_partial,
     ev.Thinking: StepBuilder._on_thinking,
@@ -450,9 +481,34 @@ def _tool_use(call: ev.ToolCall) -> ToolUse:
     return ToolUse(call.id, call.name, call.kind, text, background=call.background)
 
 
+def _files(value: ev.ToolResultDetails | msgspec.Raw | None) -> list[EmbeddedFile]:
+    """The files in a content or a structured result."""
+    raw = value.file if isinstance(value, ev.ToolResultDetails) else value
+    if raw is None or raw is ev.NO_JSON:
+        return []
+    return list(find_attachments(decode_raw(raw)))
+
+
+def _images(*values: ev.ToolResultDetails | msgspec.Raw | None) -> tuple[StepImage, ...]:
+    """The images in a content and a structured result, which may repeat them."""
+    found = dict.fromkeys(file for value in values for file in _files(value))
+    return tuple(StepImage(file.media_type, file.data) for file in found if file.is_image)
+
+
+def _unknown_text(event: ev.Unknown) -> str:
+    """The line of an unknown kind. Of the field of a result, the name is enough."""
+    if event.kind.startswith("result field "):
+        return ""
+    return text_of(msgspec.Raw(event.raw)) if event.raw else ""
+
+
 def _output_text(event: ev.ToolResult, details: ev.ToolResultDetails | None) -> str:
     """What the model was shown, or what a command printed, if that is more."""
     shown = text_of(event.content)
+    if event.output is not None:
+        known = _files(event.content)
+        others = (str(file) for file in _files(event.output) if file not in known)
+        shown = "\n".join(filter(None, (shown, *others)))
     if details is None:
         return shown
     printed = "\n".join(filter(None, (text_of(details.stdout), text_of(details.stderr))))

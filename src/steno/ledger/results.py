@@ -219,6 +219,7 @@ class SessionSummary(Struct):
     repository: str | None
     branch: str | None
     overhead: str | None  # JSON
+    context_limit_source: str | None
     short_id: str = ""
     totals: UsageTotals = field(default_factory=UsageTotals)
 
@@ -255,7 +256,9 @@ class SessionSummary(Struct):
     def context(self) -> Context:
         """Context usage after the last request."""
         source = self.context_source or "measured"
-        limit_source = "assumed" if self.context_limit is None else "known"
+        limit_source = self.context_limit_source or "known"
+        if self.context_limit is None:
+            limit_source = "assumed"
         overhead = None
         if self.overhead is not None:
             overhead = msgspec.json.decode(self.overhead, type=ContextOverhead)

@@ -203,6 +203,11 @@ class LedgerRowSink(Struct, eq=False):
         session.model = session.model or _redact_name(event.model or "") or None
         session.repository = session.repository or event.repository
         session.branch = session.branch or event.branch
+        window = event.context_window
+        model = event.model or session.model or ""
+        if window and event.parent is None and not self.agent.guesses_window(model, window):
+            session.context_limit = window
+            session.context_limit_source = "reported"
 
     def usage(self, event: ev.Usage, /) -> None:
         at = self._advance_time(event.at)
@@ -249,7 +254,7 @@ class LedgerRowSink(Struct, eq=False):
         session.context_used = used
         session.context_peak = max(used, session.context_peak or 0)
         limit = self.agent.context_window(request.model)
-        if limit is not None:
+        if limit is not None and session.context_limit_source is None:
             session.context_limit = limit if used <= limit else max(limit, EXTENDED_CONTEXT)
 
     def _begin_request(self, event: ev.Usage, at: int, thread: ThreadState) -> int:

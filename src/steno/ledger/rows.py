@@ -185,6 +185,7 @@ class ParsedSession(Struct, gc=False):
     repository: str | None = None
     branch: str | None = None
     overhead: str | None = None  # a report's ContextOverhead as JSON
+    context_limit_source: str | None = None  # reported; None: known by the model
 
 
 class RowBatch(Struct):
@@ -439,3 +440,25 @@ def _change_row(
         source=event.source,
         at=context.at,
     )
+
+
+def fill_ids(batch: RowBatch, run: str, session: str) -> None:
+    """Set the run and a missing session in rows that were made before they were known."""
+    for rows in (
+        *(batch.requests, batch.calls, batch.changes),
+        *(batch.denials, batch.texts, batch.sent),
+    ):
+        for row in rows:
+            row.run = run
+            row.session = row.session or session
+    unnamed = batch.sessions.pop("", None)
+    if unnamed is None:
+        return
+    named = batch.sessions.setdefault(session, unnamed)
+    if named is unnamed:
+        return
+    named.prompts += unnamed.prompts
+    named.compactions += unnamed.compactions
+    for name in ParsedSession.__struct_fields__:
+        if getattr(named, name) is None:
+            setattr(named, name, getattr(unnamed, name))

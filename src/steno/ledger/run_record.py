@@ -158,7 +158,10 @@ def upsert_run(
     _update_session(store, session)
     limit = values["context_limit"]
     if report.context.limit_source == "reported" and limit is not None:
-        store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
+        store.execute(
+            "UPDATE sessions SET context_limit = ?, context_limit_source = 'reported' WHERE id = ?",
+            (limit, session),
+        )
     if report.cost.session_usd is not None:
         _update_later_runs(store, report)
     return counts
@@ -228,6 +231,8 @@ def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -
             session.context_source = report.context.source
     if report.context.limit_source != "assumed":
         session.context_limit = values["context_limit"]
+        is_reported = report.context.limit_source == "reported"
+        session.context_limit_source = "reported" if is_reported else None
 
 
 def _update_session(store: Store, session: str) -> None:

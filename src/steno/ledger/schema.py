@@ -431,6 +431,10 @@ CALLS_BY_TIME = """
 CREATE INDEX calls_time ON calls (at);
 """
 
+WINDOW_SOURCE = """
+ALTER TABLE sessions ADD COLUMN context_limit_source TEXT;  -- reported; NULL: known by the model
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -445,4 +449,5 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("calls by time", CALLS_BY_TIME),
     ("team", TEAM),
     ("number of sessions", sum_tables.migration([sum_tables.ROW_COUNTS])),
+    ("source of the window", WINDOW_SOURCE),
 )

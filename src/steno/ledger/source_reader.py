@@ -26,7 +26,7 @@ from ..recording.parse import RunParser
 from ..report import Report
 from ..workspace.origin import host_name, repository_of, user_name
 from .row_sink import LedgerRowSink
-from .rows import RowBatch, stable_id
+from .rows import RowBatch, fill_ids, stable_id
 
 HEAD_BYTES = 1024  # hashed at the start of a file
 TAIL_BYTES = 256  # hashed before the position where the last reading ended
@@ -285,7 +285,7 @@ def _read_run(part: SourcePart, agent: Agent | None) -> PartResult:
     report.origin = redact_origin(report.origin)
     batch = sink.batch()
     report.run_id = report.run_id or _derive_run_id(report, batch, part)
-    _fill_ids(batch, report.run_id, report.session_id or report.run_id)
+    fill_ids(batch, report.run_id, report.session_id or report.run_id)
     return PartResult(
         part=part,
         batch=batch,
@@ -323,19 +323,6 @@ def _derive_run_id(report: Report, batch: RowBatch, part: SourcePart) -> str:
     with io.FileIO(path / "stdout" if path.is_dir() else path) as file:
         content = _hash(file.read(MAX_BUFFER_BYTES))
     return f"{stable_id('run', report.session_id, content, part.path):016x}"
-
-
-def _fill_ids(batch: RowBatch, run: str, session: str) -> None:
-    """Set the run and a missing session in rows that were made before they were known."""
-    for rows in (
-        *(batch.requests, batch.calls, batch.changes),
-        *(batch.denials, batch.texts, batch.sent),
-    ):
-        for row in rows:
-            row.run = run
-            row.session = row.session or session
-    if "" in batch.sessions:
-        batch.sessions.setdefault(session, batch.sessions.pop(""))
 
 
 def decode_report(data: bytes) -> Report:

@@ -221,6 +221,8 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
     else:
         late, early = new, old
     context = late if _has_better_context(late, early) else early
+    limit = late.context_limit or early.context_limit
+    sources = (part.context_limit_source for part in (late, early) if part.context_limit == limit)
     starts = [session.first_at for session in (old, new) if session.first_at is not None]
     return ParsedSession(
         agent_version=late.agent_version or early.agent_version,
@@ -232,7 +234,7 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         prompts=combine(old.prompts, new.prompts),
         turns=old.turns if new.turns is None else new.turns,
         context_used=context.context_used,
-        context_limit=late.context_limit or early.context_limit,
+        context_limit=limit,
         context_peak=_max_known(old.context_peak, new.context_peak),
         compactions=combine(old.compactions, new.compactions),
         reported_nano=_max_known(old.reported_nano, new.reported_nano),
@@ -243,6 +245,7 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         repository=old.repository or new.repository,
         branch=old.branch or new.branch,
         overhead=late.overhead or early.overhead,
+        context_limit_source=next(filter(None, sources), None),
     )
 
 

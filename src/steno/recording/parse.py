@@ -177,10 +177,23 @@ class RunParser:
             started_at = self._records.time_of(Record(0.0, "start"))
             ended_at = self._records.ended_at
             if started_at is not None:
+                is_stream = header.argv is None  # steno did not start the agent
+                if is_stream and self.accumulator.results and ended_at is not None:
+                    started_at = self._start_of_stream(report, started_at, ended_at)
                 report.started_at = started_at
                 if not self.accumulator.results and ended_at is not None:
                     report.duration_ms = max(0, (ended_at - started_at) // MILLISECOND)
         return report
+
+    def _start_of_stream(self, report: Report, began: datetime, ended: datetime) -> datetime:
+        """When the run of a stream from a pipe or a file started, at the latest.
+
+        Its agent may have run before it was recorded; at the end of the recording it had ended.
+        """
+        starts = [began, self.accumulator.first_at or began]
+        with suppress(OverflowError):
+            starts.append(ended - MILLISECOND * (report.duration_ms or 0))
+        return min(starts)
 
     # -- stderr and transcripts -------------------------------------------------------------------
 

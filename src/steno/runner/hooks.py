@@ -166,7 +166,7 @@ PLACEHOLDERS = {
     "run_id": "run ID, if recorded",
     "cwd": "working directory of the agent",
     "path": "absolute path of the file",
-    "relative": "path of the file relative to cwd",
+    "relative": "path of the file relative to cwd; empty outside of it",
     "name": "name of the file or hook",
     "change": "created, modified or deleted",
     "tool": "tool name",
@@ -210,12 +210,20 @@ class EventFilter(Struct, frozen=True):
     patterns: tuple[str, ...] = ()
 
     def matches(self, values: dict[str, str]) -> bool:
-        """Whether the placeholder values of an event of this kind match a pattern."""
-        if not self.patterns:
+        """Whether the placeholder values of an event of this kind match a pattern.
+
+        A file outside the folder matches only a pattern that is an absolute path.
+        """
+        given = self.patterns
+        if self.kind == "file_change" and "relative" not in values:
+            given = tuple(pattern for pattern in given if pattern.startswith("/"))
+            if not given:
+                return False
+        if not given:
             return True
         texts = [values[name] for name in FILTER_FIELDS[self.kind] if name in values]
         # Brackets are literal, as in pages/[id].tsx.
-        patterns = [pattern.replace("[", "[[]") for pattern in self.patterns]
+        patterns = [pattern.replace("[", "[[]") for pattern in given]
         return any(fnmatchcase(text, pattern) for text in texts for pattern in patterns)
 
 
@@ -307,15 +315,16 @@ class PlaceholderValues:
     @property
     def _agent_cwd(self) -> str | None:
         started = self._parser.accumulator.started
-        header = self._parser.header
         if started is not None and started.cwd:
             return started.cwd
-        return header.cwd if header is not None else None
+        return self._parser.accumulator.start_folder
 
     def _file_values(self, path: str) -> dict[str, str]:
         """The names of a file, none of which looks like an option."""
         relative, absolute, _ = resolve_path(path, self._agent_cwd)
-        names = {"path": absolute, "relative": relative, "name": posixpath.basename(absolute)}
+        names = {"path": absolute, "name": posixpath.basename(absolute)}
+        if not relative.startswith("/"):  # else the file is outside the folder
+            names["relative"] = relative
         return {key: f"./{name}" if name.startswith("-") else name for key, name in names.items()}
 
 

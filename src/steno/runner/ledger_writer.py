@@ -29,7 +29,7 @@ from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.filters import TimeZone, has_rows
 from ..ledger.results import BudgetStatus
 from ..ledger.row_sink import LedgerRowSink
-from ..ledger.rows import LimitRow, RowBatch, limit_row
+from ..ledger.rows import LimitRow, RowBatch, fill_ids, limit_row
 from ..ledger.run_record import (
     encode_tags,
     finish_task,
@@ -345,7 +345,7 @@ class LedgerWriter:
         started_at = int(run.started_at * 1000)
         session = run.requested_session_id
         header = run.parser.header or Header()
-        rows = LedgerRowSink(run.agent, session or run.id, started_at, run.id)
+        rows = LedgerRowSink(run.agent, "", started_at, run.id)
         rows.id_namespace = header.id_namespace()
         self._rows[run.id] = rows
         rows.start_folder = run.accumulator.start_folder
@@ -377,6 +377,7 @@ class LedgerWriter:
         if rows is None:
             return
         batch = rows.batch()
+        fill_ids(batch, run.id, report.session_id or run.requested_session_id or run.id)
         batch.limits += _reached_limits(report, batch)
         started_at = int(run.started_at * 1000)
         columns = {"task": self._task_id, "attempt": self._attempt, "why": why}

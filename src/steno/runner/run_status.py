@@ -60,6 +60,7 @@ def _run_state(info: RunInfo) -> dict[str, Any]:
         "cwd": info.cwd,
         "tape": info.tape,
         "takes_messages": info.steer,
+        "name": info.name,
         "prompt": info.prompt,
         **status,
     }

@@ -28,6 +28,7 @@ from ..codec.redact import redact, redact_value
 from ..config.files import new_recording_path, new_run_id
 from ..errors import LedgerError, SourceError, StenoError
 from ..ledger.row_sink import LedgerRowSink
+from ..ledger.rows import fill_ids
 from ..ledger.store import ledger_location
 from ..process.process_tree import start_time_of
 from ..recording.format import Header, Record, Recorder, encode_alert
@@ -266,6 +267,7 @@ class StreamRecorder:
             ledger=ledger_location(self._ledger),
             cwd=cwd,
             started=self._started_at,
+            name=self.header.name,
         )
         try:
             run_registry.write_run_info(info)
@@ -292,7 +294,7 @@ class StreamRecorder:
     def add_events(self, events: list[ev.Event], agent: Agent) -> None:
         """Collect rows for the ledger."""
         if self._rows is None and events:
-            self._rows = LedgerRowSink(agent, self.id, int(self._started_at * 1000), self.id)
+            self._rows = LedgerRowSink(agent, "", int(self._started_at * 1000), self.id)
             self._rows.start_folder = self.header.cwd
         if self._rows is not None:
             self._rows.add(events)
@@ -330,12 +332,14 @@ class StreamRecorder:
         from ..ledger.upsert import Pricer
 
         at = int(self._started_at * 1000)
-        rows = self._rows or LedgerRowSink(self._agent or CLAUDE, self.id, at, self.id)
+        rows = self._rows or LedgerRowSink(self._agent or CLAUDE, "", at, self.id)
+        batch = rows.batch()
+        fill_ids(batch, self.id, report.session_id or self.id)
         try:
             store = open_ledger(self._ledger, locks=LockPolicy(on_wait=on_wait))
             try:
                 with store.transaction():
-                    upsert_run(store, report, rows.batch(), at, Pricer())
+                    upsert_run(store, report, batch, at, Pricer())
             finally:
                 store.close()
         except LedgerError as error:

@@ -108,7 +108,8 @@ def load_snapshot(ledger: str | None) -> Snapshot:
 
 def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
     state = str(row["state"])
-    activity = " ".join(filter(None, (row["tool"], row["target"]))) or row["prompt"] or ""
+    activity = " ".join(filter(None, (row["tool"], row["target"])))
+    activity = activity or row["name"] or row["prompt"] or ""
     if row["waits_s"] is not None:
         activity = f"next attempt in {format_clock(row['waits_s'])}"
     context = row["context"]

@@ -18,6 +18,7 @@ COLUMNS = (
     Column("context", align_right=True, drop_priority=2),
     Column("activity", drop_priority=6, can_truncate=True),
     Column("project", drop_priority=8, can_truncate=True, keep_end=True),
+    Column("name", drop_priority=2, can_truncate=True),
     Column("prompt", drop_priority=1, can_truncate=True),
 )
 
@@ -40,6 +41,7 @@ def _row(row: Mapping[str, Any]) -> list[Cell | str]:
         _context_cell(row["context"]),
         " ".join(filter(None, (row["tool"], row["target"]))) or _wait_text(row["waits_s"]),
         row["cwd"] or "",
+        row["name"] or "",
         row["prompt"],
     ]
 

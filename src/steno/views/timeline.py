@@ -49,6 +49,7 @@ class Timeline:
             ev.Started: self._started,
             ev.UserMessage: self._user_message,
             ev.LocalCommand: self._local_command,
+            ev.Attachment: self._attachment,
             ev.Text: self._text,
             ev.ToolCall: self._tool_call,
             ev.ToolResult: self._tool_result,
@@ -119,6 +120,9 @@ class Timeline:
             return TimelineEntry("command", event.command, "cyan")
         printed = "\n".join(filter(None, (event.output, event.error)))
         return TimelineEntry("output", printed) if printed.strip() else None
+
+    def _attachment(self, event: ev.Attachment) -> TimelineEntry:
+        return TimelineEntry("file", text_of(event.content))
 
     def _text(self, event: ev.Text) -> TimelineEntry:
         return TimelineEntry("text", event.text)

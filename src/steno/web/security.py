@@ -38,7 +38,7 @@ PRIVATE_FILE_MODE = 0o600
 CLIENT = "steno.client"  # key of a request's scope: which browser or program it comes from
 RESPONSE_HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",

@@ -15,7 +15,7 @@ from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcr
 from .permissions import allow_rule
 from .reader import ClaudeReader, looks_like
 from .start import MODELS_BY_SIZE, OPTION_NAMES, build_command, encode_message, supports_schema
-from .tables import context_window
+from .tables import context_window, guesses_window
 from .transcripts import (
     COST_STATE_MARKER,
     is_transcript_line,
@@ -52,6 +52,7 @@ AGENT = Agent(
     name="claude",
     reader=ClaudeReader,
     context_window=context_window,
+    guesses_window=guesses_window,
     allow_rule=allow_rule,
     looks_like=looks_like,
     is_session_id=is_uuid,

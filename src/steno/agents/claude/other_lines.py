@@ -20,13 +20,14 @@ from .local_commands import (
     is_compact_command,
     local_command_event,
 )
+from .side_lines import SIDE_LINE_BUILDERS
 from .tables import (
     CONTEXT_CATEGORIES,
     FINISHED_TASK_STATUSES,
-    IGNORED_LINE_TYPES,
     IGNORED_RESULT_FIELDS,
     NOTICE_SUBTYPES,
     SERVER_TOOL_BLOCK_TYPES,
+    SIDE_LINE_TYPES,
     TOOLS,
     tool_kind,
 )
@@ -53,6 +54,7 @@ _REJECT_MARKER = f'"{_REJECT_DECISION}"'.encode()
 _TASK_NOTIFICATION_PATTERN = (
     r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?"
     r".*?<status>(\w+)</status>"
+    r"(?:\s*<summary>(.*?)</summary>)?(?:.*?<result>(.*)</result>)?"
 )
 
 
@@ -115,21 +117,31 @@ def context_event(head: ev.EventHead, given: wire.ContextUsage) -> ev.ContextUsa
     return replace(ev.ContextUsage(*head, *about), **parts)
 
 
-def other_block_event(block: Any, head: ev.EventHead, message: str | None, data: bytes) -> ev.Event:
-    """The event of an assistant's block that is no text, thinking or tool_use."""
+def other_block_events(
+    block: Any, head: ev.EventHead, message: str | None, data: bytes
+) -> list[ev.Event]:
+    """The events of an assistant's block that is no text, thinking or tool_use."""
     if type(block) is wire.OtherBlock:
         if block.type in SERVER_TOOL_BLOCK_TYPES:
             name = block.name or ""
             kind = "web" if name.startswith("web_") else tool_kind(name)
-            return ev.ToolCall(*head, block.id or "", name, kind, message, block.input)
+            return [ev.ToolCall(*head, block.id or "", name, kind, message, block.input)]
         if block.type.endswith("_tool_result"):
             id_ = block.tool_use_id or ""
-            return ev.ToolResult(*head, id_, block.is_error is True, block.content)
-    return unknown_block_event(block, head, data)
+            return [ev.ToolResult(*head, id_, block.is_error is True, block.content)]
+    if type(block) is wire.AttachmentBlock:
+        return [ev.Attachment(*head, message, block.content)]
+    unknown = unknown_block_event(block, head, data)
+    if type(block) is wire.BareBlock:
+        return [ev.Text(*head, message, block.text), unknown]
+    return [unknown]
 
 
 def unknown_block_event(block: Any, head: ev.EventHead, data: bytes) -> ev.Unknown:
-    kind = block.type if type(block) is wire.OtherBlock else block.__struct_config__.tag
+    if type(block) is wire.BareBlock:
+        kind = "string"
+    else:
+        kind = block.type if type(block) is wire.OtherBlock else block.__struct_config__.tag
     return ev.Unknown(*head, f"block {kind}", data)
 
 
@@ -140,7 +152,8 @@ def user_text_event(details: wire.LineDetails, head: ev.EventHead, text: str) ->
     if details.version is not None and text.startswith("<task-notification>"):
         match = re.search(_TASK_NOTIFICATION_PATTERN, text)
         if match is not None and match[3] in FINISHED_TASK_STATUSES:
-            return ev.TaskEnded(*head, match[1], match[2], match[3])
+            summary = "\n".join(filter(None, (match[4], match[5]))) or None
+            return ev.TaskEnded(*head, match[1], match[2], match[3], summary)
     if details.isMeta and is_caveat(text):
         return caveat_event(head, text)
     if text.startswith("<"):
@@ -161,18 +174,6 @@ def _kind_of_user_text(details: wire.LineDetails, text: str) -> str:
 
 
 # -- tool results ----------------------------------------------------------------------------------
-
-
-def notebook_details(data: bytes) -> ev.ToolResultDetails:
-    """The structured result of NotebookEdit, which has its own field names."""
-    result = decode_lenient(wire.raw_tool_result(data), wire.NotebookResult)
-    return ev.ToolResultDetails(
-        notebook_path=result.notebook_path,
-        edit_mode=result.edit_mode,
-        original_file=result.original_file,
-        content=result.updated_file,
-        error=result.error,
-    )
 
 
 class RareFields:
@@ -248,26 +249,47 @@ def read(kind: str, subtype: str | None, data: bytes, head: ev.EventHead) -> lis
     if kind == "result":
         events = _result(subtype, decode_lenient(data, wire.ResultLine), head)
         return [*(ev.Unknown(*head, name, data) for name in _unknown_fields(data)), *events]
-    if kind in IGNORED_LINE_TYPES:
+    make = _EVENT_BUILDERS.get((kind, subtype)) or _EVENT_BUILDERS.get((kind, None))
+    if make is None and kind in SIDE_LINE_TYPES and kind not in SIDE_LINE_BUILDERS:
         return []
     if head[1] is None:
         head = (head[0], decode_lenient(data, wire.LineDetails).sessionId, head[2], head[3])
     if kind == "cost-state":
         return [cost_state(data, head)]
-    make = _EVENT_BUILDERS.get((kind, subtype)) or _EVENT_BUILDERS.get((kind, None))
+    if kind in SIDE_LINE_BUILDERS:
+        return SIDE_LINE_BUILDERS[kind](head, data)
     if make is not None:
         return make(head, decode_lenient(data, wire.OtherFields))
-    if (
-        kind == "system"
-        and subtype is not None
-        and (subtype in NOTICE_SUBTYPES or subtype.startswith("ui_"))
-    ):
-        return _notice(subtype, head, decode_lenient(data, wire.OtherFields))
+    if kind == "system":
+        rare = decode_lenient(data, wire.OtherFields)
+        if subtype is None and _notice_text(rare):
+            return _notice(kind, head, rare)
+        if subtype is not None and (subtype in NOTICE_SUBTYPES or subtype.startswith("ui_")):
+            return _notice(subtype, head, rare)
     return [ev.Unknown(*head, "/".join(filter(None, (kind, subtype))) or "no type", data)]
 
 
 def _notice(kind: str, head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
-    return [ev.Notice(*head, kind, rare.content or rare.text or rare.title or rare.status)]
+    return [ev.Notice(*head, kind, _notice_text(rare))]
+
+
+def _notice_text(rare: wire.OtherFields) -> str | None:
+    """What a line tells a person, in any of the fields that such texts are in."""
+    error = rare.error
+    if isinstance(error, wire.RequestError):
+        error = error.formatted or error.message
+    titles = (rare.title, rare.summary, rare.customTitle, rare.aiTitle, rare.agentName)
+    texts = (rare.content, rare.text, *titles, rare.tool_summary, rare.message, error, rare.status)
+    return next(filter(None, (*texts, rare.new_conversation_id)), None)
+
+
+def _titled(kind: str) -> EventBuilder:
+    return lambda head, rare: _notice(kind, head, rare)
+
+
+def _streamlined_text(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    """The model's text in an output mode that replaces its messages."""
+    return [ev.Text(*head, None, rare.text)] if rare.text else []
 
 
 def _init(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
@@ -301,7 +323,8 @@ def transcript_started(head: ev.EventHead, details: wire.LineDetails) -> ev.Star
 
 def _retry(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     delay = _round_figure(rare.retry_delay_ms)
-    return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
+    error = rare.error if isinstance(rare.error, str) else None
+    return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, error, delay)]
 
 
 def _compaction(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
@@ -324,9 +347,8 @@ def _task_started(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
 def _task_progress(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
-    return [
-        ev.TaskProgress(*head, rare.task_id or "", rare.tool_use_id, tool, _round_figure(elapsed))
-    ]
+    task = (rare.task_id or "", rare.tool_use_id)
+    return [ev.TaskProgress(*head, *task, tool, _round_figure(elapsed), rare.description)]
 
 
 def _task_ended(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
@@ -339,7 +361,8 @@ def _task_ended(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
 
 
 def _hook(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
-    return [ev.Hook(*head, rare.hook_name, rare.hook_event, rare.exit_code, rare.outcome)]
+    output = rare.output or "\n".join(filter(None, (rare.stdout, rare.stderr))) or None
+    return [ev.Hook(*head, rare.hook_name, rare.hook_event, rare.exit_code, rare.outcome, output)]
 
 
 def _refusal(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
@@ -383,6 +406,13 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
     ("system", "model_refusal_no_fallback"): _refusal,
     ("rate_limit_event", None): _rate_limit,
     ("tool_progress", None): _task_progress,
+    ("summary", None): _titled("summary"),
+    ("custom-title", None): _titled("custom_title"),
+    ("ai-title", None): _titled("ai_title"),
+    ("agent-name", None): _titled("agent_name"),
+    ("conversation_reset", None): _titled("conversation_reset"),
+    ("streamlined_tool_use_summary", None): _titled("tool_use_summary"),
+    ("streamlined_text", None): _streamlined_text,
 }
 
 

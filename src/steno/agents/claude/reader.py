@@ -15,16 +15,16 @@ from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder, text_of
 from ...event import EventHead, ToolResultDetails
 from ..sink import EventSink, LineFallback, Sink
-from . import other_lines, wire
+from . import other_lines, tool_results, wire
 from .other_lines import usage_event
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
-    IGNORED_LINE_TYPES,
     OTHER_LINE_TYPES,
     ROLE_BACKGROUND,
     ROLE_FILE_WRITE,
     ROLE_USER_INPUT,
+    SIDE_LINE_TYPES,
     SYNTHETIC_MODEL,
     TOOLS,
 )
@@ -58,7 +58,7 @@ def looks_like(line: dict[str, Any]) -> bool:
     return isinstance(kind, str) and (
         kind in CONVERSATION_TYPES
         or kind in OTHER_LINE_TYPES
-        or kind in IGNORED_LINE_TYPES
+        or kind in SIDE_LINE_TYPES
         or kind in ("stream_event", "cost-state")
     )
 
@@ -414,11 +414,15 @@ class ClaudeReader:
     ) -> bool:
         """Whether the next message of the model is another one, even if it has the same id."""
         head = (number, line.session_id, line.parent_tool_use_id, at)
-        if type(block) is TextBlock:
+        if type(block) is TextBlock or type(block) is wire.BareBlock:
             details = self._rare_fields_of(data).details
             sink.add((other_lines.user_text_event(details, head, block.text),))
+            if type(block) is wire.BareBlock:
+                sink.add((other_lines.unknown_block_event(block, head, data),))
             return True
-        if not isinstance(block, wire.IgnoredBlock):
+        if type(block) is wire.AttachmentBlock:
+            sink.add((ev.Attachment(*head, None, block.content),))
+        elif not isinstance(block, wire.IgnoredBlock):
             sink.add((other_lines.unknown_block_event(block, head, data),))
         return False
 
@@ -444,11 +448,7 @@ class ClaudeReader:
         details = None
         if type(outcome) is ToolResultDetails and outcome != _NO_DETAILS:
             is_notebook = self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit"
-            details = other_lines.notebook_details(data) if is_notebook else outcome
-        output: ToolResultDetails | Raw | None = details
-        if details is None and outcome is not None and sink.needs_tool_output:
-            is_text = type(outcome) is str
-            output = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
+            details = tool_results.notebook_details(data) if is_notebook else outcome
         session = line.session_id
         parent = line.parent_tool_use_id
         head = (number, session, parent, at)
@@ -457,9 +457,14 @@ class ClaudeReader:
             if denial is not None:
                 sink.add((denial,))
             self._pending_writes.pop(id_, None)
-            sink.tool_error(number, session, parent, at, id_, block.content, output)
+        if sink.needs_tool_output:
+            sink.add((_complete_result(block, head, details, outcome, data),))
+        elif block.is_error:
+            sink.tool_error(*head, id_, block.content, details)
+        else:
+            sink.tool_result(*head, id_, block.content, details)
+        if block.is_error:
             return
-        sink.tool_result(number, session, parent, at, id_, block.content, output)
         if id_ in self._pending_writes:
             self._file_change(block, line, number, at, data, sink)
         elif details is not None:
@@ -488,7 +493,7 @@ class ClaudeReader:
         is_new = False
         if is_known and len(line.message.content) == 1:  # else it is unclear whose result it is
             if name == "NotebookEdit":
-                outcome = other_lines.notebook_details(data)
+                outcome = tool_results.notebook_details(data)
             if outcome.error:
                 return
             path = outcome.file_path or getattr(outcome, "notebook_path", None)
@@ -505,6 +510,24 @@ class ClaudeReader:
         sink.add((ev.FileChanged(number, session, parent, at, path, change, id_),))
 
 
+def _complete_result(
+    block: ToolResultBlock,
+    head: EventHead,
+    details: ToolResultDetails | None,
+    outcome: Any,
+    data: bytes,
+) -> ev.ToolResult:
+    """The result with everything that its line says about it."""
+    line = decode_lenient(data, tool_results.PrintedResult)
+    output: ToolResultDetails | Raw | None = details
+    if details is not None and details is outcome:
+        output = tool_results.with_extra(details, line.result)
+    elif details is None and outcome is not None:
+        output = line.result
+    content = block.content
+    return ev.ToolResult(*head, block.tool_use_id, block.is_error, content, output, uuid=line.uuid)
+
+
 def _block_events(
     block: Any, head: EventHead, message: str | None, data: bytes
 ) -> Iterable[ev.Event]:
@@ -512,7 +535,7 @@ def _block_events(
         return (ev.Text(*head, message, block.text, True),)
     if isinstance(block, wire.IgnoredBlock):
         return ()
-    return (other_lines.other_block_event(block, head, message, data),)
+    return other_lines.other_block_events(block, head, message, data)
 
 
 def _call_events(block: ToolUseBlock, head: EventHead, message: str | None) -> list[ev.Event]:

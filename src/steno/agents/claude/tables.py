@@ -91,8 +91,9 @@ CONTEXT_WINDOWS = {
     "claude-3-5-haiku-20241022": 200_000,
 }
 
-# Transcript lines without conversation content; some are huge request snapshots.
-IGNORED_LINE_TYPES = frozenset(
+# Lines beside the conversation. Only those with a builder in `other_lines` are read; some of the
+# others are huge request snapshots.
+SIDE_LINE_TYPES = frozenset(
     [
         "summary",
         "queue-operation",
@@ -115,6 +116,8 @@ IGNORED_LINE_TYPES = frozenset(
         "control_cancel_request",
         "keep_alive",
         "streamlined_text",
+        "streamlined_tool_use_summary",
+        "conversation_reset",
     ]
 )
 
@@ -126,6 +129,7 @@ NOTICE_SUBTYPES = frozenset(
         "away_summary",
         "background_tasks_changed",
         "cloud_session_delta",
+        "conversation_reset",
         "code_change_published",
         "commands_changed",
         "control_request_progress",
@@ -170,11 +174,18 @@ NOTICE_SUBTYPES = frozenset(
     ]
 )
 
-# Message blocks that are handled elsewhere or irrelevant for a report.
-IGNORED_BLOCK_TYPES = frozenset(
-    {"redacted_thinking", "image", "document", "search_result", "container_upload"}
-)
+# Message blocks without anything to read: they are encrypted.
+IGNORED_BLOCK_TYPES = frozenset({"redacted_thinking"})
+ATTACHMENT_BLOCK_TYPES = frozenset({"image", "document", "search_result", "container_upload"})
 SERVER_TOOL_BLOCK_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def guesses_window(model: str, window: int) -> bool:
+    """Whether a reported window is what the program takes for models it does not know.
+
+    Newer versions mark such figures (`costBasis`). All know the models of their own vendor.
+    """
+    return window == 200_000 and "claude" not in model.lower()
 
 
 def context_window(model: str) -> int | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, iter_json_values
 from . import other_lines, wire
-from .tables import IGNORED_LINE_TYPES, SYNTHETIC_MODEL
+from .tables import SIDE_LINE_TYPES, SYNTHETIC_MODEL
 
 COST_STATE_MARKER = b'"type":"cost-state"'
 _ASSISTANT_MARKER = b'"type":"assistant"'
@@ -45,9 +45,7 @@ def is_transcript_line(line: bytes) -> bool:
     head = decode_lenient(line, wire.LineDetails)
     if head.session_id is not None:
         return False
-    return (
-        head.sessionId is not None or head.leafUuid is not None or head.type in IGNORED_LINE_TYPES
-    )
+    return head.sessionId is not None or head.leafUuid is not None or head.type in SIDE_LINE_TYPES
 
 
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:

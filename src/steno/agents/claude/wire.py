@@ -25,7 +25,13 @@ from ...codec.decode import (
     text_of,
 )
 from ...event import NO_JSON, ToolResultDetails
-from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
+from .tables import (
+    ATTACHMENT_BLOCK_TYPES,
+    CONVERSATION_TYPES,
+    IGNORED_BLOCK_TYPES,
+    OTHER_LINE_TYPES,
+)
+from .tool_results import raw_tool_result
 
 # -- assistant, user and stream_event lines --------------------------------------------------------
 
@@ -77,6 +83,18 @@ class ToolResultBlock(Struct, gc=False, tag_field="type", tag="tool_result"):
 
 class IgnoredBlock(Struct, gc=False):
     """A block of a known kind that says nothing about the run."""
+
+
+class AttachmentBlock(Struct, gc=False):
+    """An image or a file, as printed. Such lines don't fit: their blocks are decoded one by one."""
+
+    content: Raw
+
+
+class BareBlock(Struct, gc=False):
+    """A string in the place of a block."""
+
+    text: str
 
 
 class OtherBlock(Struct, gc=False):
@@ -297,13 +315,6 @@ class RawContent(Struct, gc=False):
     content: Raw = NO_JSON
 
 
-class RawToolResult(Struct, gc=False):
-    """The structured tool result as printed, for shapes `ToolResultDetails` doesn't cover."""
-
-    tool_use_result: Raw = NO_JSON
-    toolUseResult: Raw = NO_JSON
-
-
 def decode_line_lenient(data: bytes | Raw) -> Any:
     """The line without the fields of a wrong type, and with blocks of unknown kinds.
 
@@ -345,15 +356,24 @@ def _content_lenient(data: Raw, is_user: bool) -> list[Any] | None:
     first = _first_byte(data)
     if first == b"[":
         blocks = decoder(list[Raw]).decode(data)
-        return [_block_lenient(block) for block in blocks if _first_byte(block) == b"{"]
-    if first != b'"':
+        return [_block_lenient(block) for block in blocks]
+    if first == b"n":
         return None
+    if first != b'"':  # a block without its list, or another value
+        return [_block_lenient(data)]
     text = text_of(data)
     return [TextBlock(text)] if text or is_user else []
 
 
 def _block_lenient(data: Raw) -> Any:
+    first = _first_byte(data)
+    if first == b'"':
+        return BareBlock(text_of(data))
+    if first != b"{":
+        return OtherBlock("value")
     kind = decode_lenient(data, BlockHead).type
+    if kind in ATTACHMENT_BLOCK_TYPES:
+        return AttachmentBlock(data)
     return decode_lenient(data, BLOCK_TYPES.get(kind, OtherBlock))
 
 
@@ -371,22 +391,7 @@ def _first_byte(data: Raw) -> bytes:
     return bytes(memoryview(data)[:1])
 
 
-def raw_tool_result(data: bytes | Raw) -> Raw:
-    line = decode_lenient(data, RawToolResult)
-    return line.toolUseResult if line.tool_use_result is NO_JSON else line.tool_use_result
-
-
 # -- structured values and rare kinds of lines -----------------------------------------------------
-
-
-class NotebookResult(Struct, gc=False):
-    """The structured result of NotebookEdit: notebook_path where other tools say filePath."""
-
-    notebook_path: str | None = None
-    edit_mode: str | None = None
-    original_file: Raw = NO_JSON
-    updated_file: Raw = NO_JSON
-    error: str | None = None
 
 
 class PermissionDecision(Struct, gc=False):
@@ -426,8 +431,15 @@ class RateLimitInfo(Struct, gc=False):
     utilization: Amount | None = None
 
 
+class RequestError(Struct, gc=False):
+    """Why a request failed, in transcripts."""
+
+    formatted: str | None = None
+    message: str | None = None
+
+
 class OtherFields(Struct, gc=False):
-    """Fields of system, rate_limit_event and tool_progress lines."""
+    """Fields of lines that are no messages and no results."""
 
     model: str | None = None
     cwd: str | None = None
@@ -445,7 +457,7 @@ class OtherFields(Struct, gc=False):
     max_retries: Count | None = None
     retry_delay_ms: Amount | None = None
     error_status: Count | None = None
-    error: str | None = None
+    error: str | RequestError | None = None
     compact_metadata: CompactMetadata | None = None
     compactMetadata: CompactMetadata | None = None
     tool_name: str | None = None
@@ -465,9 +477,17 @@ class OtherFields(Struct, gc=False):
     hook_event: str | None = None
     exit_code: ExitCode | None = None
     outcome: str | None = None
+    output: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
     content: str | None = None
     text: str | None = None
     title: str | None = None
+    customTitle: str | None = None
+    aiTitle: str | None = None
+    agentName: str | None = None
+    tool_summary: str | None = None
+    new_conversation_id: str | None = None
     prevent_continuation: bool | None = None
     preventContinuation: bool | None = None
     rate_limit_info: RateLimitInfo | None = None

@@ -29,7 +29,7 @@ from .start import (
     build_command,
     supports_schema,
 )
-from .tables import allow_rule, classify_exit, context_window
+from .tables import allow_rule, classify_exit, context_window, guesses_window
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
 # Set by Codex 0.166.0 in the environment of its commands.
@@ -54,6 +54,7 @@ AGENT = Agent(
     name="codex",
     reader=CodexReader,
     context_window=context_window,
+    guesses_window=guesses_window,
     allow_rule=allow_rule,
     looks_like=is_codex,
     is_session_id=is_uuid,

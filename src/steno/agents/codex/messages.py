@@ -10,6 +10,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import encode
 
 from ... import event as ev
+from ...codec.attachments import find_attachments
 from ...codec.decode import decode_raw, text_of
 from ...event import EventHead
 from .wire import Payload
@@ -103,6 +104,24 @@ def text_parts(content: Raw) -> list[str]:
     if not isinstance(value, list):
         return []
     return [text_of(Raw(encode([part]))) for part in value]
+
+
+def attachment_events(head: EventHead, content: Raw) -> list[ev.Event]:
+    """The images and files among the parts of a prompt."""
+    value = decode_raw(content)
+    return [
+        ev.Attachment(*head, None, Raw(encode(part)))
+        for part in (value if isinstance(value, list) else ())
+        if next(find_attachments(part), None) is not None
+    ]
+
+
+def image_events(head: EventHead, addresses: list[Raw] | None) -> list[ev.Event]:
+    """The images of a prompt in versions without items, which are only addresses."""
+    return [
+        ev.Attachment(*head, None, Raw(b'{"type":"input_image","image_url":%s}' % bytes(address)))
+        for address in addresses or ()
+    ]
 
 
 def folder_in(content: Raw) -> str | None:

@@ -32,7 +32,7 @@ from .events import (
     model_usage,
     retry_events,
 )
-from .messages import MessageState, folder_in, text_parts
+from .messages import MessageState, attachment_events, folder_in, image_events, text_parts
 from .outputs import is_failed, parse_output, parse_patched_files
 from .totals import TotalsState, add_count, add_record, describe_change, forget_requests
 from .wire import (
@@ -329,7 +329,10 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         return [ev.RateLimit(*head, status, window.resets_at, kind, share)]
 
     def _compaction(self, head: EventHead, payload: Payload) -> list[ev.Event]:
-        return [ev.Compaction(*head, "auto")]
+        events: list[ev.Event] = [ev.Compaction(*head, "auto")]
+        if payload.message:
+            events.append(ev.UserMessage(*head, "summary", payload.message))
+        return events
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -341,7 +344,7 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if item.type == "AgentMessage":
             return [ev.Text(*head, item.id, text)]
         if item.type == "UserMessage":
-            return [ev.UserMessage(*head, "prompt", text)]
+            return [ev.UserMessage(*head, "prompt", text), *attachment_events(head, item.content)]
         if item.type == "Reasoning":
             return [ev.Thinking(*head, item.id, "\n".join(item.summary_text or ()))]
         if item.type == "CommandExecution":
@@ -378,7 +381,7 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         is_repeated = payload.type == "agent_message" and state.messages.take_repeated(text)
         state.messages.expect_events()
         if payload.type == "user_message":
-            return [ev.UserMessage(*head, "prompt", text)]
+            return [ev.UserMessage(*head, "prompt", text), *image_events(head, payload.images)]
         if payload.type == "agent_reasoning":
             return [ev.Thinking(*head, None, text)]
         return [] if state.items or is_repeated else [ev.Text(*head, None, text)]
@@ -475,7 +478,7 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         text = payload.message or ""
         kind, status = tables.classify_error(text, payload.codex_error_info)
         self._state.rollout.error = (kind, status, text)
-        return []
+        return [ev.Notice(*head, "error", text)]
 
     def _retry(self, head: EventHead, payload: Payload) -> list[ev.Event]:
         return retry_events(head, payload.message or "")

@@ -232,6 +232,12 @@ def context_window(model: str) -> int | None:
     return 258_400 if model.startswith("gpt-5") else None
 
 
+def guesses_window(model: str, window: int) -> bool:
+    """Whether a reported window is that of the "fallback metadata" for unknown models."""
+    is_known = not model or model.startswith(("gpt-", "codex-", "o3", "o4"))
+    return window in (258_400, 272_000) and not is_known
+
+
 def allow_rule(tool: str, input_: object, cwd: str | None, reason: str | None) -> str:
     """The setting that would have allowed a denied call; Codex has no rules for single calls."""
     sandbox = input_.get("sandbox_policy") if isinstance(input_, dict) else None

@@ -184,6 +184,7 @@ class Payload(Struct, gc=False):
     text: str | None = None
     reason: str | None = None
     last_agent_message: str | None = None
+    images: list[Raw] | None = None
     error: TurnError | None = None
     codex_error_info: Raw = NO_JSON
     duration_ms: Count | None = None

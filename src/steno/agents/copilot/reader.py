@@ -71,6 +71,7 @@ class CopilotReaderState(Struct):
     answers: int = 0  # messages of the model since the start of the run
     shutdown: SessionTotals | None = None  # the last one as written
     totals: dict[str, ev.ModelUsage] = field(default_factory=dict)  # of the session
+    thinking: str | None = None  # the last one
 
 
 class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
@@ -288,21 +289,28 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         prompt = _prompt_id(data)
         if prompt is not None:
             self._state.prompts.add(prompt)
-        return [ev.UserMessage(*head, "prompt", data.content or "")]
+        files = [ev.Attachment(*head, None, file) for file in data.attachments or ()]
+        return [ev.UserMessage(*head, "prompt", data.content or "", line.id), *files]
 
     def _text(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         self._state.answers += 1
+        events: list[ev.Event] = []
+        thinking = data.reasoning_text
+        if thinking and thinking != self._state.thinking:  # session files have no other line of it
+            events.append(ev.Thinking(*head, data.api_call_id, thinking))
+        self._state.thinking = None
         if not data.content:
-            return []
+            return events
         _, _, parent, _ = head
         if parent is None:
             self._state.text = data.content
-        return [ev.Text(*head, data.api_call_id, data.content)]
+        return [*events, ev.Text(*head, data.api_call_id, data.content)]
 
     def _partial(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.Partial(*head, data.delta_content)] if data.delta_content else []
 
     def _thinking(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        self._state.thinking = data.content
         return [ev.Thinking(*head, None, data.content or "")]
 
     # -- calls ---------------------------------------------------------------------------------
@@ -339,8 +347,9 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
 
     def _tool_result(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         """Copilot counts a command with a non-zero exit code as a success; here it failed."""
+        result = _parse_result(data.result)
         if data.is_user_requested:
-            content = _result_content(data.result, ToolError(str(data.error or "")))
+            content = _result_content(result, ToolError(str(data.error or "")))
             return [ev.LocalCommand(*head, None, text_of(content))]
         id_ = data.tool_call_id or ""
         events: list[ev.Event] = []
@@ -349,16 +358,20 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         error = data.error if isinstance(data.error, ToolError) else ToolError(data.error)
         if error.code == "denied":
             events.append(ev.PermissionDenied(*head, id_, None, error.message))
-        events.append(ev.ToolResult(*head, id_, failed, _result_content(data.result, error)))
+        content = _result_content(result, error)
+        output = data.result if isinstance(result, ToolOutput) else None
+        events.append(ev.ToolResult(*head, id_, failed, content, output, uuid=line.id))
         if failed and id_ in self._state.away:
             self._state.away.remove(id_)
             events.append(ev.TaskEnded(*head, id_, id_, "failed"))
-        for path, change in self._file_changes(id_, data, failed):
+        for path, change in self._file_changes(id_, data, result, failed):
             self._changed_paths.add(path)
             events.append(ev.FileChanged(*head, path, change, id_))
         return events
 
-    def _file_changes(self, id_: str, data: EventData, failed: bool) -> list[tuple[str, str]]:
+    def _file_changes(
+        self, id_: str, data: EventData, result: ToolOutput | str | None, failed: bool
+    ) -> list[tuple[str, str]]:
         """The files that a call changed: as listed, else (1.0.60) in the diff of its result."""
         is_editing = id_ in self._state.editing
         self._state.editing.discard(id_)
@@ -367,9 +380,9 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
                 (edit.path, tables.CHANGE_KINDS.get(edit.kind, "modified"))
                 for edit in data.file_edits
             ]
-        if failed or not is_editing or not isinstance(data.result, ToolOutput):
+        if failed or not is_editing or not isinstance(result, ToolOutput):
             return []
-        return tables.parse_diff_files(data.result.detailed_content or "")
+        return tables.parse_diff_files(result.detailed_content or "")
 
     def _progress(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.TaskProgress(*head, data.tool_call_id or "", data.tool_call_id, data.tool_name)]
@@ -406,13 +419,15 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         outcome = None
         if data.success is not None:
             outcome = "success" if data.success else "error"
-        return [ev.Hook(*head, None, data.hook_type, None, outcome)]
+        output = text_of(data.output) or None
+        return [ev.Hook(*head, None, data.hook_type, None, outcome, output)]
 
     # -- errors and the end of a run -----------------------------------------------------------
 
     def _request_failed(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
-        self._state.upstream = (data.retry_attempt, data.status_code, data.error_message or "")
-        return []
+        text = data.error_message
+        self._state.upstream = (data.retry_attempt, data.status_code, text or "")
+        return [ev.Notice(*head, "request_failed", text)] if text else []
 
     def _retry(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         attempt, status, _ = self._state.upstream
@@ -524,6 +539,13 @@ def _subtract_usage(usage: ev.ModelUsage, before: ev.ModelUsage | None) -> ev.Mo
         output=subtract_counters(usage.output, before.output),
         reasoning=subtract_counters(usage.reasoning, before.reasoning),
     )
+
+
+def _parse_result(result: Raw) -> ToolOutput | str | None:
+    """The result of a call: an object, or in older versions a text."""
+    if bytes(result)[:1] == b"{":
+        return decode_lenient(result, ToolOutput)
+    return None if result is ev.NO_JSON else text_of(result)
 
 
 def _result_content(result: ToolOutput | str | None, error: ToolError) -> Raw:

@@ -92,7 +92,10 @@ class EventData(Struct, gc=False, rename="camel"):
     parent_tool_call_id: str | None = None
     is_user_requested: bool | None = None
     success: bool | None = None
-    result: ToolOutput | str | None = None
+    result: Raw = NO_JSON
+    attachments: list[Raw] | None = None
+    reasoning_text: str | None = None
+    output: Raw = NO_JSON
     error: ToolError | str | None = None
     file_edits: list[FileEdit] | None = None
     shell_execution: ShellExecution | None = None
@@ -129,6 +132,7 @@ class EventLine(Struct, gc=False, rename="camel"):
 
     type: str = ""
     data: EventData | None = None
+    id: str | None = None
     timestamp: Instant | None = None
     agent_id: str | None = None
     session_id: str | None = None

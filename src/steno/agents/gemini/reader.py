@@ -224,7 +224,8 @@ class GeminiReader:
         events: list[ev.Event] = []
         if _is_denied(error, call.tool):
             events.append(ev.PermissionDenied(*head, call.id, call.tool or None, error.message))
-        events.append(ev.ToolResult(*head, call.id, failed, content))
+        said = None if line.error is None or content is not line.output else Raw(encode(error))
+        events.append(ev.ToolResult(*head, call.id, failed, content, said))
         return events if failed else events + file_change_events(head, call)
 
     # -- end of the run ------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient, text_of
+from ...codec.attachments import find_attachments
+from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient, decode_raw, text_of
 from ...event import EventHead
 from ..base import read_objects_lenient
 from ..typed_reader import (
@@ -196,7 +197,9 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
         head = (number, session, None, call.timestamp or at)
         output = text_of(call.resultDisplay)
         failed = call.status != "success" or output.startswith(COMMAND_FAILED_PREFIX)
-        events.append(ev.ToolResult(*head, call.id, failed, call.resultDisplay))
+        sent = None if call.result is ev.NO_JSON else call.result  # what the model sees
+        shown = call.resultDisplay
+        events.append(ev.ToolResult(*head, call.id, failed, shown, sent, uuid=message.id))
         if not failed:
             created = FILE_CREATED_TEXT in bytes(call.result)
             pending = PendingCall(call.id, call.name, call.args)
@@ -215,7 +218,18 @@ def _prompt_events(head: EventHead, message: Message) -> list[ev.Event]:
             ev.LocalCommand(*head, f"!{command.removeprefix(_USER_COMMAND_PREFIX)}"),
             ev.LocalCommand(*head, None, output.removesuffix("\n```")),
         ]
-    return [ev.UserMessage(*head, "prompt", text)]
+    return [ev.UserMessage(*head, "prompt", text, message.id), *_file_events(head, message)]
+
+
+def _file_events(head: EventHead, message: Message) -> list[ev.Event]:
+    """The images and files among the parts of a prompt."""
+    if bytes(message.content)[:1] != b"[":
+        return []
+    return [
+        ev.Attachment(*head, None, part)
+        for part in decode_lenient(message.content, list[Raw])
+        if next(find_attachments(decode_raw(part)), None) is not None
+    ]
 
 
 def _message_events(head: EventHead, message: Message) -> list[ev.Event]:

@@ -9,7 +9,8 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient
+from ...codec.attachments import find_attachments
+from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient, decode_raw, text_of
 from ...event import EventHead
 from ..typed_reader import (
     PendingCall,
@@ -47,7 +48,7 @@ class MessagePart(Struct, gc=False):
 
 
 class Message(Struct, gc=False):
-    parts: list[MessagePart] | None = None
+    parts: list[Raw] | None = None
 
 
 class UsageMetadata(Struct, gc=False):
@@ -89,12 +90,28 @@ class ChatLine(Struct, gc=False):
     model: str | None = None
     message: Message | None = None
     usageMetadata: UsageMetadata | None = None
-    toolCallResult: ToolCallStatus | None = None
+    toolCallResult: Raw = ev.NO_JSON
+    subtype: str | None = None
+    systemPayload: Raw = ev.NO_JSON
 
 
 class Response(Struct, gc=False):
     output: str | None = None
     error: str | None = None
+
+
+class SystemPayload(Struct, gc=False):
+    """The fields of a note that a person may read."""
+
+    rawCommand: str | None = None
+    title: str | None = None
+    content: str | None = None
+    text: str | None = None
+    message: str | None = None
+
+
+# Notes without a text for a person.
+SILENT_SUBTYPES = frozenset({"ui_telemetry", "attribution_snapshot", "chat_compression"})
 
 
 class FileInput(Struct, gc=False):
@@ -163,26 +180,31 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
             branch = line.gitBranch if line.gitBranch != "HEAD" else None  # HEAD: detached
             events.append(ev.Started(*head, *about, transcript=True, branch=branch))
         if line.type == "system":
-            return events + _helper_usage(head, line.uuid, data)
+            events += _helper_usage(head, line.uuid, line.systemPayload)
+            return events + _system_events(head, line, data)
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
             return [*events, ev.Unknown(*head, line.type or "no type", data)]
         # The requests of a subagent with a file of its own (0.24) are in the telemetry of the chat.
         is_own = line.type == "assistant" and line.isSidechain is not True
         if line.usageMetadata is not None and is_own:
             events.append(_usage_event(head, line, line.usageMetadata))
-        for part in line.message.parts or ():
-            events += self._part_events(head, line, part)
+        for data_of_part in line.message.parts or ():
+            events += self._part_events(head, line, data_of_part)
         return events
 
-    def _part_events(self, head: EventHead, line: ChatLine, part: MessagePart) -> list[ev.Event]:
+    def _part_events(self, head: EventHead, line: ChatLine, data: Raw) -> list[ev.Event]:
+        is_string = bytes(data)[:1] == b'"'
+        part = MessagePart(text_of(data)) if is_string else decode_lenient(data, MessagePart)
         if part.functionCall is not None:
             return self._tool_call(head, line, part.functionCall)
         if part.functionResponse is not None:
             return self._tool_result(head, line, part.functionResponse)
         if part.text is None:
-            return []
+            if next(find_attachments(decode_raw(data)), None) is not None:
+                return [ev.Attachment(*head, None if line.type == "user" else line.uuid, data)]
+            return [ev.Unknown(*head, "part", bytes(data))]
         if line.type == "user":
-            return [ev.UserMessage(*head, "prompt", part.text)]
+            return [ev.UserMessage(*head, "prompt", part.text, line.uuid)]
         if part.thought is True:
             return [ev.Thinking(*head, line.uuid, part.text)]
         return [ev.Text(*head, line.uuid, part.text)]
@@ -204,17 +226,32 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
 
     def _tool_result(self, head: EventHead, line: ChatLine, call: Function) -> list[ev.Event]:
         response = decode_lenient(call.response, Response)
-        status = line.toolCallResult.status if line.toolCallResult is not None else None
+        result = line.toolCallResult
+        status = decode_lenient(result, ToolCallStatus).status
         failed = response.error is not None or status == "error"
         text = response.error if response.error is not None else response.output or ""
         events: list[ev.Event] = []
         if failed and text.startswith(PERMISSION_DENIED_PREFIX):
             events.append(ev.PermissionDenied(*head, call.id, call.name, text))
-        events.append(ev.ToolResult(*head, call.id, failed, Raw(encode(text))))
+        output = None if result is ev.NO_JSON else result
+        content = Raw(encode(text))
+        events.append(ev.ToolResult(*head, call.id, failed, content, output, uuid=line.uuid))
         tool, input_ = self._state.writes.pop(call.id, (call.name, ev.NO_JSON))
         if not failed:
             events += file_change_events(head, PendingCall(call.id, tool, input_), text)
         return events
+
+
+def _system_events(head: EventHead, line: ChatLine, data: bytes) -> list[ev.Event]:
+    """A note of the program: what a person was shown, as a notice."""
+    if line.subtype in SILENT_SUBTYPES:
+        return []
+    note = decode_lenient(line.systemPayload, SystemPayload)
+    texts = (note.rawCommand, note.title, note.content, note.text, note.message)
+    text = next(filter(None, texts), None)
+    if text is None:
+        return [ev.Unknown(*head, f"system/{line.subtype or ''}".rstrip("/"), data)]
+    return [ev.Notice(*head, line.subtype or "system", text)]
 
 
 def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Usage:
@@ -233,10 +270,9 @@ def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Us
     )
 
 
-def _helper_usage(head: EventHead, uuid: str | None, data: bytes) -> list[ev.Event]:
+def _helper_usage(head: EventHead, uuid: str | None, payload: Raw) -> list[ev.Event]:
     """A request of a subagent or a helper: it has a line of telemetry, but no message."""
-    payload = _decode_line(data).systemPayload
-    response = payload.uiEvent if payload is not None else None
+    response = decode_lenient(payload, TelemetryPayload).uiEvent
     helper = _helper_of(response) if response is not None else None
     if response is None or response.name != API_RESPONSE or helper is None:
         return []
