@@ -293,9 +293,9 @@ def test_what_a_call_is_about(tool_input: object, shown: str) -> None:
 
 
 def test_every_verdict_has_a_colour_and_a_sentence() -> None:
-    from steno.report import VERDICTS
+    from steno.report import VERDICT_MEANINGS, VERDICTS
 
-    assert set(formatting.VERDICT_DISPLAY) == set(VERDICTS)
+    assert set(formatting.VERDICT_COLOURS) == set(VERDICT_MEANINGS) == set(VERDICTS)
 
 
 # -- summary ------------------------------------------------------------------------------------

@@ -237,6 +237,7 @@ def _as_json(results: list[CheckResult], across: list[RuleFinding]) -> bytes:
             "source": result.name,
             "run_id": result.report.run_id,
             "verdict": result.report.verdict,
+            "reason": result.report.reason,
             "cost_usd": result.report.cost.usd,
             "ok": result.ok,
             "findings": result.findings,

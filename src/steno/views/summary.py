@@ -7,8 +7,9 @@ from typing import TypeVar
 import msgspec
 
 from ..analysis.live_state import call_target
+from ..codec.colours import strip_tag
 from ..report import (
-    ADVISORY_PREFIXES,
+    VERDICT_MEANINGS,
     BackgroundTask,
     ChangedFile,
     DeniedCall,
@@ -21,10 +22,10 @@ from ..report import (
     TaskReport,
     Tokens,
     ToolCallSummary,
+    advisory,
 )
 from .formatting import (
     UNKNOWN,
-    VERDICT_DISPLAY,
     clean,
     format_count,
     format_duration,
@@ -37,7 +38,6 @@ from .formatting import (
     format_time,
     gauge,
     single_line,
-    strip_tag,
     verdict_colour,
     wrap,
 )
@@ -105,27 +105,17 @@ def card(
     return lines
 
 
-def _advisory(report: Report) -> str | None:
-    """The warning behind the verdict; shown in the headline only."""
-    if report.error or report.verdict not in ("interactive", "background_task", "permission"):
-        return None
-    return next((text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None)
-
-
 def other_warnings(report: Report) -> list[str]:
     """The warnings without the one behind the verdict."""
-    advisory = _advisory(report)
-    return [text for text in report.warnings if text != advisory]
+    shown = advisory(report)
+    return [text for text in report.warnings if text != shown]
 
 
 def verdict_reason(report: Report) -> str:
-    """Why the run got its verdict: its error, the warning behind it, or what the verdict means."""
+    """Why the run got its verdict: its whole error, else the reason on one line."""
     if report.error and report.error.strip():
-        return report.error.strip()
-    advisory = _advisory(report)
-    if advisory is not None:
-        return advisory.partition(":")[2].strip()
-    return VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
+        return strip_tag(report.error).strip()
+    return report.reason or VERDICT_MEANINGS["success"]
 
 
 def task_summary(
