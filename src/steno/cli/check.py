@@ -17,7 +17,7 @@ from ..checks.rules import RULES, RuleFinding
 from ..errors import StenoError
 from ..ledger.queries import check as queries
 from ..ledger.queries import runs as run_queries
-from ..ledger.store import Store, ledger_exists
+from ..ledger.store import Store, check_named_ledger, ledger_exists
 from ..pricing import price
 from ..recording.open import find_recordings, open_path, open_recording
 from ..views import check as view
@@ -194,6 +194,7 @@ def _selected_runs(options: argparse.Namespace, policy: Policy) -> Iterator[tupl
 
 
 def _named_run(name: str, options: argparse.Namespace, policy: Policy) -> tuple[str, RunFacts]:
+    check_named_ledger(options.ledger)
     if not ledger_exists(options.ledger):
         raise StenoError(f"{name}: no such file, and there is no ledger yet")
     store = open_updated_ledger(options)

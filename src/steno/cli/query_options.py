@@ -1,6 +1,7 @@
 """Shared steps of commands that query the ledger: open, import, filter, print."""
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..ledger.queries.filters import (
     parse_time_range,
     resolve_filters,
 )
-from ..ledger.store import Store, open_ledger
+from ..ledger.sqlite import IN_MEMORY
+from ..ledger.store import Store, check_named_ledger, ledger_exists, open_ledger
 from ..views.formatting import escape_json
 from .terminal import detect_style, print_error, print_lines, write_bytes
 
@@ -41,10 +43,26 @@ def open_waiting_ledger(
     )
 
 
+def open_ledger_for_reading(location: str | None, can_import: bool = False) -> Store:
+    """The ledger; never created at a path that somebody named, nor without anything to import."""
+    check_named_ledger(location)
+    if ledger_exists(location) or (can_import and _has_transcripts()):
+        return open_waiting_ledger(location)
+    return open_ledger(IN_MEMORY)
+
+
+def _has_transcripts() -> bool:
+    from ..ledger.discovery import find_transcripts, transcript_folders
+
+    folders = transcript_folders(os.environ)
+    return any(any(find_transcripts(agent, folder)) for agent, folder in folders)
+
+
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
     """The ledger after importing new transcripts; `only_sums` imports usage totals alone."""
-    store = open_waiting_ledger(options.ledger)
-    if not getattr(options, "no_import", True):
+    can_import = not getattr(options, "no_import", True)
+    store = open_ledger_for_reading(options.ledger, can_import)
+    if can_import:
         try:
             import_new(store, only_sums)
         except LedgerError as error:  # the existing rows can still be queried

@@ -8,7 +8,7 @@ import traceback
 
 from ..errors import LedgerError, StenoError
 from ..ledger.queries.filters import TimeZone
-from ..ledger.store import Store
+from ..ledger.store import Store, check_named_ledger
 from .options import CommandParser, number_type
 from .query_options import import_new, open_waiting_ledger
 from .terminal import print_error, print_lines
@@ -38,6 +38,7 @@ def run(args: list[str]) -> int:
             f"the page needs the package {error.name}: pip install 'stenograph[web]'"
         ) from None
     zone = TimeZone(options.timezone)
+    check_named_ledger(options.ledger)
     open_waiting_ledger(options.ledger).close()  # creates or migrates it
     listener = _listen(options.host, options.port)
     policy = security.access_policy(options.host, options.allow_actions)

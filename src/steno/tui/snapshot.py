@@ -14,7 +14,7 @@ from ..ledger.queries.budget import list_budgets
 from ..ledger.queries.filters import TimeRange, TimeZone, WhereClause
 from ..ledger.queries.limits import LimitStatus, list_limits
 from ..ledger.results import BudgetStatus, RunSummary
-from ..ledger.store import ledger_exists, open_ledger
+from ..ledger.store import check_named_ledger, ledger_exists, open_ledger
 from ..runner.run_status import active_run_states
 from ..views.formatting import (
     format_cents,
@@ -85,6 +85,7 @@ def load_snapshot(ledger: str | None) -> Snapshot:
     limits: list[LimitStatus] = []
     budgets: list[BudgetStatus] = []
     today: dict[str, Any] = {"runs": 0, "failed": 0, "cost": {"usd": None}}
+    check_named_ledger(ledger)
     if ledger_exists(ledger):
         with closing(open_ledger(ledger, read_only=True)) as store:
             recent = run_queries.list_runs(store, WhereClause(), MAX_RECENT_RUNS)
