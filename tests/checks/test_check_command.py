@@ -47,6 +47,7 @@ def test_json(data: Path) -> None:
                     "source": str(DENIED),
                     "run_id": None,
                     "verdict": "permission",
+                    "reason": "2 calls denied (Write, Bash)",
                     "cost_usd": 0.022099,
                     "ok": False,
                     "findings": [
@@ -90,8 +91,8 @@ def test_the_ledger_gives_the_same_findings(data: Path) -> None:
     )
     id_ = json.loads(steno(data, "runs", "--json")[1])["rows"][0]["run_id"]
     assert steno(data, "check", id_, "--rule", "max_cost=1")[0] == 0
-    assert steno(data, "check", "--last", "5", "--save-baseline", "main")[0] == 0
-    assert steno(data, "check", "--last", "5", "--baseline", "main")[0] == 0
+    assert steno(data, "check", "--last", "5", "--all", "--save-baseline", "main")[0] == 0
+    assert steno(data, "check", "--last", "5", "--all", "--baseline", "main")[0] == 0
 
 
 @pytest.mark.parametrize(

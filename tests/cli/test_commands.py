@@ -261,10 +261,7 @@ def test_the_summary_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
 
 def test_advice_can_be_switched_off() -> None:
     asking = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
-    assert (
-        shown(run("show", stdin=asking))[0]
-        == "interactive  the final text is a question and nothing was changed"
-    )
+    assert shown(run("show", stdin=asking))[0] == "interactive  asks: Shall I?"
     assert shown(run("show", "--no-advice", stdin=asking))[0].startswith("success  ")
 
 

@@ -185,6 +185,11 @@ class CommandParser(argparse.ArgumentParser):
             help="print comma-separated values with a header line",
         )
 
+    def add_all_folders(self) -> None:
+        self.add_argument(
+            "--all", action="store_true", help="runs of all folders, not only of this one"
+        )
+
     def add_ledger(self, can_import: bool = True) -> None:
         """--ledger, --debug and, for commands that import new transcripts first, --no-import."""
         group = self.add_argument_group("ledger")

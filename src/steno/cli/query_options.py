@@ -12,6 +12,7 @@ from ..ledger.queries.filters import (
     Filters,
     TimeRange,
     TimeZone,
+    WhereClause,
     empty_reason,
     is_time_span,
     parse_time_range,
@@ -20,6 +21,7 @@ from ..ledger.queries.filters import (
 from ..ledger.sqlite import IN_MEMORY
 from ..ledger.store import Store, check_named_ledger, ledger_exists, open_ledger
 from ..views.formatting import escape_json
+from ..workspace.repository import worktrees_of
 from .terminal import detect_style, print_error, print_lines, write_bytes
 
 # Options, and the fields of Filters that they set.
@@ -80,6 +82,12 @@ def import_new(store: Store, only_sums: bool = False) -> None:
         importer.import_new(store, print_error, progress.update, only_sums)
     finally:
         progress.clear()
+
+
+def this_folder() -> WhereClause:
+    """The runs of the current folder, those below it, and those in worktrees of its repository."""
+    folders = dict.fromkeys((os.getcwd(), os.path.realpath(".")))  # noqa: PTH109  # as runs have it
+    return WhereClause().add_folders([*folders, *worktrees_of(".")])
 
 
 def open_memory_ledger(paths: Sequence[str], tools: bool) -> Store:
