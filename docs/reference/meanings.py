@@ -224,7 +224,7 @@ RUN_KEYWORDS = {
     "fork": "with `resume`: continue in a copy of the session",
     "continue_": "resume the last session of the folder (`continue` is a Python keyword)",
     "worktree": "run in a separate git worktree: its name, or True",
-    "tape": "recording for the agent `replay`: a file or folder",
+    "recording": "recording for the agent `replay`: a file or folder",
     "speed": "replay speed factor; 0: no waiting",
     "args": "arguments passed to the agent unchanged, as after `--` on the command line",
 }

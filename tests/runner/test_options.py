@@ -39,7 +39,7 @@ GIVEN: dict[str, tuple[Any, str | None]] = {
     "allow": (["marked_allow"], "marked_allow"),
     "deny": (["marked_deny"], "marked_deny"),
     "system_prompt": ("Be marked.", "Be marked."),
-    "add_dir": (["marked_dir"], "marked_dir"),
+    "add_dirs": (["marked_dir"], "marked_dir"),
     "mcp_config": ([SERVERS], "marked"),
     "json_schema": (SCHEMA, "schema"),
     "fallback_model": ("marked-model", "marked-model"),

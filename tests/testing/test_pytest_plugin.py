@@ -122,7 +122,7 @@ def test_prompt_options_files_and_version_are_the_key(
 
         def test_it(steno_run, tmp_path):
             (tmp_path / "a.txt").write_text({text!r})
-            assert steno_run({prompt!r}, add_dir=[tmp_path], **{options!r}).ok
+            assert steno_run({prompt!r}, add_dirs=[tmp_path], **{options!r}).ok
     """
     base: dict[str, Any] = {"text": "a", "prompt": "go", "options": {}}
     versions = place.folder / "versions"

@@ -46,7 +46,7 @@ def open_waiting_ledger(
 
 
 def open_ledger_for_reading(location: str | None, can_import: bool = False) -> Store:
-    """The ledger; never created at a path that somebody named, nor without anything to import."""
+    """The ledger; never created at a path that was given, nor without anything to import."""
     check_named_ledger(location)
     if ledger_exists(location) or (can_import and _has_transcripts()):
         return open_waiting_ledger(location)

@@ -128,6 +128,11 @@ class RunSummary(Struct):
         return Cost(nano_to_usd(self.cost_nano), self.cost_source)
 
     @property
+    def usd(self) -> float | None:
+        """The cost in dollars; None if unknown."""
+        return nano_to_usd(self.cost_nano)
+
+    @property
     def tags(self) -> dict[str, str]:
         """The labels given with --tag."""
         return decode_tags(self.tags_json)

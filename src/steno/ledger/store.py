@@ -57,7 +57,7 @@ def ledger_exists(location: str | None = None, environ: Mapping[str, str] = os.e
 def check_named_ledger(
     location: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> None:
-    """LedgerError if somebody named a ledger that does not exist: its path may be mistyped."""
+    """LedgerError if a ledger was named that does not exist: its path may be mistyped."""
     if ledger_exists(location, environ) or not (location or environ.get("STENO_LEDGER")):
         return
     url = ledger_url(location, environ)

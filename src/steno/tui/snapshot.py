@@ -122,7 +122,7 @@ def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
         agent=row["agent"],
         state=state,
         cells=cells,
-        recording=row["tape"],
+        recording=row["recording"],
         cwd=row["cwd"],
         prompt=row["prompt"] or "",
     )

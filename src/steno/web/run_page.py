@@ -76,7 +76,7 @@ def find_subject(
         match = runs.get_by_prefix(store, id_)
     except StenoError as error:
         raise UnknownIdError(str(error)) from None
-    tapes = {state["run_id"]: state["tape"] for state in active}
+    tapes = {state["run_id"]: state["recording"] for state in active}
     if match.table == "runs":
         run = runs.get_run(store, match.id)
         session = _session_of(store, run)
