@@ -255,7 +255,9 @@ def test_a_run_whose_steno_was_killed(tmp_path: Path, monkeypatch: pytest.Monkey
         host.communicate()
         with steno.Ledger() as ledger:
             assert [one.state for one in ledger.runs()] == ["running"]
-            ledger.add()
+            assert ledger.add().files == 0
+            assert [one.state for one in ledger.runs()] == ["running"]
+            ledger.import_new()
             assert [(one.run_id, one.verdict) for one in ledger.runs(failed=True)] == [
                 (run_id, "no_result")
             ]

@@ -147,7 +147,7 @@ def test_a_fallback_model_without_its_use_is_refused(place: Place, agent: str) -
     assert place.calls == []
 
 
-@pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "claude"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_mode_that_the_agent_does_not_have_is_refused(place: Place, agent: str) -> None:
     """OpenCode would use its default agent, which may have more permissions."""
     with pytest.raises(

@@ -6,6 +6,7 @@ pauses, so that other calls are answered meanwhile and the end of the input ends
 
 import asyncio
 import os
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import wraps
@@ -28,7 +29,7 @@ from ..runner.run_registry import get_active_run, send_request
 from ..runner.run_status import run_state
 from ..runner.setup import MAX_PERMISSION_SECONDS
 from . import approvals, claims, messages
-from .roster import Member, find_member, put_presence, roster
+from .roster import Member, find_member, person, put_presence, roster
 
 LEDGER_WAIT_SECONDS = 10.0
 PRESENCE_SECONDS = 15.0
@@ -52,6 +53,8 @@ class TeamServer:
     ) -> None:
         self._location = location
         self._run = run
+        # Outside of a run, two sessions of one person do not hold each other's files.
+        self._guest_id = f"{person().id}.{secrets.token_hex(4)}"
         self._cwd = os.getcwd()  # noqa: PTH109  # the text as it is
         self._permission_timeout = permission_timeout
 
@@ -67,6 +70,12 @@ class TeamServer:
             await self.build().run_stdio_async()
         finally:
             presence.cancel()
+            if self._run is None:  # nobody else can release what this session holds
+                with suppress(StenoError):
+                    await self._with_ledger(self._release_all)
+
+    def _release_all(self, store: Store) -> None:
+        claims.release(store, self._member(store))
 
     def build(self) -> MCPServer[Any]:
         server: MCPServer[Any] = MCPServer(
@@ -95,6 +104,8 @@ class TeamServer:
         return await asyncio.to_thread(act)
 
     def _member(self, store: Store) -> Member:
+        if self._run is None:
+            return Member(id=self._guest_id, name=person().id)
         return find_member(store, self._run)
 
     async def _report_presence(self) -> None:
