@@ -225,7 +225,7 @@ def test_the_summary(hello_file: Path) -> None:
         "",
         "answer     Hello there.",
         "",
-        "tokens     21,105 total · cache hit rate 95.2 % (efficient)",
+        "tokens     21,105 total · cache hit rate 95.2 %",
         "           input 3 · cache write 1,001 · cache read 20,000 · output 101",
         "cost       $0.0110 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
