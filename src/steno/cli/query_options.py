@@ -45,12 +45,17 @@ def open_waiting_ledger(
     )
 
 
+def open_ledger_if_any(location: str | None) -> Store:
+    """The ledger, else an empty one: for what the ledger only adds to."""
+    return open_waiting_ledger(location) if ledger_exists(location) else open_ledger(IN_MEMORY)
+
+
 def open_ledger_for_reading(location: str | None, can_import: bool = False) -> Store:
     """The ledger; never created at a path that was given, nor without anything to import."""
     check_named_ledger(location)
-    if ledger_exists(location) or (can_import and _has_transcripts()):
+    if can_import and _has_transcripts():
         return open_waiting_ledger(location)
-    return open_ledger(IN_MEMORY)
+    return open_ledger_if_any(location)
 
 
 def _has_transcripts() -> bool:

@@ -16,7 +16,12 @@ from ..views.formatting import format_duration
 from ..views.team import claims_table, message_lines, request_lines, roster_table
 from .commands import EXIT_FAILED
 from .options import CommandParser, duration_type, show_subcommands
-from .query_options import open_ledger_for_reading, open_waiting_ledger, write_result
+from .query_options import (
+    open_ledger_for_reading,
+    open_ledger_if_any,
+    open_waiting_ledger,
+    write_result,
+)
 from .terminal import detect_style, print_error, stdin_bytes
 
 EXAMPLES = """commands:
@@ -244,7 +249,7 @@ def run_roster(args: list[str]) -> int:
     """Run `steno team roster` and return its exit code."""
     parser = _parser("roster", "List active runs with their health.", ROSTER_EXAMPLES, False)
     options = _parse(parser, args)
-    with closing(open_ledger_for_reading(options.ledger)) as store:
+    with closing(open_ledger_if_any(options.ledger)) as store:
         rows = [entry.as_json() for entry in roster(store)]
     write_result(
         options.form,

@@ -70,7 +70,7 @@ class TeamServer:
             await self.build().run_stdio_async()
         finally:
             presence.cancel()
-            if self._run is None:  # nobody else can release what this session holds
+            if self._run is None:  # no other process has this owner
                 with suppress(StenoError):
                     await self._with_ledger(self._release_all)
 
