@@ -71,7 +71,7 @@ def test_the_ledger_gives_the_same_findings(data: Path) -> None:
     """Commands, files and figures, by ID, by filter and with a baseline."""
     assert steno(data, "ledger", "import", EDIT, DENIED)[0] == 0
     rules = ("--rule", "forbid_commands=git status", "--rule", 'allow_files=["src/"]')
-    code, out, _ = steno(data, "check", "--json", "--last", "5", *rules)
+    code, out, _ = steno(data, "check", "--json", "--last", "5", "--all", *rules)
     found = {
         run["verdict"]: [(finding["rule"], finding["message"]) for finding in run["findings"]]
         for run in json.loads(out)["runs"]
