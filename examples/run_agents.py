@@ -15,7 +15,7 @@ import tempfile
 import steno
 from steno.event import Text, ToolCall
 
-REPLAY: steno.RunOptions = {"agent": "replay", "tape": "src/steno/demo/finished", "speed": 0}
+REPLAY: steno.RunOptions = {"agent": "replay", "recording": "src/steno/demo/finished", "speed": 0}
 
 
 def show(text: str) -> None:

@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "event": set(),
-    "report": {"errors"},
+    "report": {"errors", "codec"},
     "codec": set(),
     "private_files": set(),
     "executables": set(),

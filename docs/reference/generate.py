@@ -18,7 +18,7 @@ import msgspec
 from cli_page import cli_page
 from library_page import library_page, testing_page
 from meanings import REPORT_FIELDS
-from source import Shape, code_type, docstring, page, shapes, table, text_block, typed
+from source import Field, Shape, code_type, docstring, page, shapes, table, text_block, typed
 
 from steno import event, report
 from steno import event as ev
@@ -29,7 +29,6 @@ from steno.analysis.verdict import RULES, Rule
 from steno.cli.options import option_name
 from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, Setting
 from steno.report import BackgroundTask, DeniedCall, Report
-from steno.views.formatting import VERDICT_DISPLAY
 
 HERE = Path(__file__).parent
 
@@ -43,6 +42,7 @@ def report_page() -> str:
     structs = _report_structs(
         {name: shape for name, shape in shapes(report).items() if shape.fields}
     )
+    _add_reason(structs["Report"].fields)
     _check_descriptions(structs)
     links = {name: f"#{name.lower()}" for name in structs}
     parts: list[str | list[str]] = [
@@ -58,6 +58,12 @@ def report_page() -> str:
         heading = [f"## {name}", text] if name != "Report" else []
         parts += [*heading, *_report_fields(structs[name], links)]
     return page("Report", *parts)
+
+
+def _add_reason(fields: list[Field]) -> None:
+    """`reason` is computed from other fields; in JSON it follows `error`."""
+    place = 1 + [field.name for field in fields].index("error")
+    fields.insert(place, Field("reason", "str | None", None))
 
 
 def _report_fields(shape: Shape, links: dict[str, str]) -> Iterator[str | list[str]]:
@@ -251,7 +257,7 @@ def verdicts_page() -> str:
     rows = [
         [
             f"`{word}`",
-            VERDICT_DISPLAY[word][1],
+            report.VERDICT_MEANINGS[word],
             _category(word),
             ", ".join(dict.fromkeys(f"`{rule.__name__}`" for rule, _ in matches[word] if rule)),
         ]

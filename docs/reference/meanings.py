@@ -21,6 +21,9 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "succeeded": "Weaker: exit code 0 with some output (exit code unknown: a complete "
         "recording without errors).",
         "error": "Error message, in the agent's words if available; at most 4,096 characters.",
+        "reason": "Why the run did not succeed, on one line, as in lists and on the page: the "
+        "error, the open question (`asks: ...`), the denied calls, or the meaning of the verdict. "
+        "Null if `ok`.",
         "error_category": "`rate_limit`, `auth`, `api`, `interactive`, `background-task`, "
         "`subprocess`, `timeout`, or null.",
         "hint": "Suggested next step.",
@@ -221,7 +224,7 @@ RUN_KEYWORDS = {
     "fork": "with `resume`: continue in a copy of the session",
     "continue_": "resume the last session of the folder (`continue` is a Python keyword)",
     "worktree": "run in a separate git worktree: its name, or True",
-    "tape": "recording for the agent `replay`: a file or folder",
+    "recording": "recording for the agent `replay`: a file or folder",
     "speed": "replay speed factor; 0: no waiting",
     "args": "arguments passed to the agent unchanged, as after `--` on the command line",
 }

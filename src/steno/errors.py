@@ -44,9 +44,7 @@ class RunFailed(StenoError):  # noqa: N818  # public name; reads well as `except
     """The run did not succeed; `report` says how."""
 
     def __init__(self, report: Any) -> None:  # a Report; importing it would be a cycle
-        super().__init__(
-            f"{report.verdict}: {report.error or report.hint or 'the run did not succeed'}"
-        )
+        super().__init__(f"{report.verdict}: {report.reason}")
         self.report = report
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 import msgspec
 from msgspec import Struct, field
 
+from .codec.colours import strip_tag
 from .errors import RunFailed
 
 
@@ -55,6 +56,33 @@ Verdict = Literal[
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
+VERDICT_MEANINGS: dict[str, str] = {
+    "success": "the run finished, and the agent reports success",
+    "max_turns": "turn limit reached before the work was finished",
+    "max_budget": "budget reached before the work was finished",
+    "rate_limit": "rate or usage limit reached",
+    "auth": "API key or login rejected",
+    "billing": "out of credit, or a payment is due",
+    "api": "the model service returned an error",
+    "network": "the model service could not be reached",
+    "invalid_request": "the model service rejected the request as invalid",
+    "context_full": "the conversation no longer fits the model's context window",
+    "refused": "the model declined the request",
+    "permission": "calls were denied, and the work stopped there",
+    "interactive": "the run ended with an unanswered question",
+    "background_task": "the run ended before its background work finished",
+    "stopped": "a hook or the agent's own loop detection stopped the run",
+    "policy": "a rule of a policy was broken; steno stopped the run",
+    "empty": "the agent reported success without an answer",
+    "no_result": "the recording ends without a complete result",
+    "stalled": "no output for too long; steno stopped the run",
+    "timeout": "time limit reached; steno stopped the run",
+    "interrupted": "interrupted (Ctrl-C)",
+    "killed": "the agent's process was killed",
+    "subprocess": "the agent's process failed",
+    "not_found": "the agent's program was not found",
+}
+
 # Exit codes of `steno run`. 2 is a usage error, which is not a verdict.
 EXIT_CODES = {
     "success": 0,
@@ -72,6 +100,7 @@ EXIT_CODES = {
 
 # A warning with one of these prefixes makes `ok` false.
 ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:", "policy:")
+ADVISORY_VERDICTS = ("interactive", "background_task", "permission")  # explained by such a warning
 
 
 # From tool, input, folder and reason of a denied call to the rule that would have allowed it.
@@ -229,7 +258,7 @@ class Subagent(Struct, gc=False):
 
 
 class BackgroundTask(Struct, gc=False):
-    """Background work. `status`: "running" until its end was reported; "ended" without outcome."""
+    """Background work. `status`: "running" until its end was reported; "ended" without facts."""
 
     id: str
     kind: str | None = None
@@ -291,6 +320,66 @@ class LineCounts(Struct, gc=False):
     torn: bool = False
 
 
+class FailureFacts(Protocol):
+    """What the reason of a failure is made of."""
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def error(self) -> str | None: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+    @property
+    def result(self) -> str | None: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+def failure_reason(facts: FailureFacts) -> str | None:
+    """Why a run did not succeed, on one line; None if it did.
+
+    Its error, the question it left open, the warning behind the verdict, or the verdict's meaning.
+    """
+    if facts.ok:
+        return None
+    error = strip_tag(facts.error or "").strip()
+    text = error or _open_question(facts) or advisory_reason(facts)
+    text = text or VERDICT_MEANINGS.get(facts.verdict, "unknown verdict")
+    return first_line(text)
+
+
+def first_line(text: str) -> str:
+    """The first line that says something: not one of separators only."""
+    lines = text.splitlines()
+    return next((line for line in lines if any(map(str.isalnum, line))), text[:1]).strip()
+
+
+def _open_question(facts: FailureFacts) -> str:
+    last = (facts.result or facts.text).strip().rpartition("\n")[2]
+    return f"asks: {last}" if facts.verdict == "interactive" and last.endswith("?") else ""
+
+
+def advisory(facts: FailureFacts) -> str | None:
+    """The warning behind the verdict, which the reason replaces."""
+    if (facts.error or "").strip() or facts.verdict not in ADVISORY_VERDICTS:
+        return None
+    return next((text for text in facts.warnings if text.startswith(ADVISORY_PREFIXES)), None)
+
+
+def advisory_reason(facts: FailureFacts) -> str:
+    """The warning behind the verdict; all of them if the verdict alone would be a success."""
+    if facts.verdict == "success":
+        return "; ".join(text for text in facts.warnings if text.startswith(ADVISORY_PREFIXES))
+    return (advisory(facts) or "").partition(":")[2].strip()
+
+
 class Report(Struct, kw_only=True):
     """What happened in one run. Same names as in `steno show --json`; None means unknown."""
 
@@ -348,6 +437,11 @@ class Report(Struct, kw_only=True):
     limits: RateLimitStatus = field(default_factory=RateLimitStatus)
     lines: LineCounts = field(default_factory=LineCounts)
 
+    @property
+    def reason(self) -> str | None:
+        """Why the run did not succeed, on one line; None if it did."""
+        return failure_reason(self)
+
     def raise_for_verdict(self) -> "Report":
         """Return the report if `ok`, else raise RunFailed."""
         if not self.ok:
@@ -355,8 +449,13 @@ class Report(Struct, kw_only=True):
         return self
 
     def to_json(self) -> bytes:
-        """The report as one line of JSON, without a newline."""
-        return msgspec.json.encode(self)
+        """The report as one line of JSON, without a newline; `reason` follows `error`."""
+        values: dict[str, Any] = {}
+        for name, value in msgspec.to_builtins(self).items():
+            values[name] = value
+            if name == "error":
+                values["reason"] = self.reason
+        return msgspec.json.encode(values)
 
 
 class Attempt(Struct):

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import msgspec
 import pytest
 
 import steno
@@ -53,7 +52,8 @@ def ms(at: int) -> datetime:
 
 
 def plain(value: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))
+    """A value that the json module of Python can write."""
+    return json.loads(json.dumps(value))
 
 
 in_berlin = partial(format_iso, zone=TimeZone("Europe/Berlin"))
@@ -255,7 +255,9 @@ def test_a_run_whose_steno_was_killed(tmp_path: Path, monkeypatch: pytest.Monkey
         host.communicate()
         with steno.Ledger() as ledger:
             assert [one.state for one in ledger.runs()] == ["running"]
-            ledger.add()
+            assert ledger.add().files == 0
+            assert [one.state for one in ledger.runs()] == ["running"]
+            ledger.import_new()
             assert [(one.run_id, one.verdict) for one in ledger.runs(failed=True)] == [
                 (run_id, "no_result")
             ]

@@ -13,6 +13,7 @@ import time
 import typing
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ def meaning(word: steno.Verdict) -> int:
         return 0
     return 1
 
-report = steno.run("x", cwd=Path("."), tape=Path("t"), add_dir=[Path(".")],
+report = steno.run("x", cwd=Path("."), recording=Path("t"), add_dirs=[Path(".")],
                    json_schema={"type": "object"}, changes="none")
 meaning(report.verdict)
 steno.run("x", cwd=3)  # expected: an error
@@ -178,7 +179,7 @@ def test_paths_are_taken_as_paths(inside: Place) -> None:
         cwd=other,
         program=inside.program,
         ledger=inside.folder / "own.db",
-        add_dir=[inside.work],
+        add_dirs=[inside.work],
     )
     (made,) = inside.calls
     assert (report.verdict, made["cwd"], str(inside.work) in made["argv"]) == (
@@ -190,7 +191,7 @@ def test_paths_are_taken_as_paths(inside: Place) -> None:
 
 
 def test_a_recording_is_played_by_its_path(inside: Place) -> None:
-    live = steno.stream("x", agent="replay", tape=FINISHED, speed=0)
+    live = steno.stream("x", agent="replay", recording=FINISHED, speed=0)
     kinds = [type(event).__name__ for event in live]
     assert live.report is not None
     assert (live.report.verdict, kinds[0], "Result" in kinds) == ("success", "Started", True)
@@ -269,7 +270,7 @@ def test_a_run_that_is_refused_leaves_nothing_open(inside: Place, tmp_path: Path
     for _ in range(2):
         before = held()
         with pytest.raises(steno.StenoError):
-            steno.run("x", agent="replay", tape=tmp_path / "none.steno")
+            steno.run("x", agent="replay", recording=tmp_path / "none.steno")
     assert held() == before
 
 
@@ -554,3 +555,12 @@ def test_the_limit_of_open_files_is_raised_or_named() -> None:
             reserve_descriptors(runs)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_former_names_of_options(inside: Place) -> None:
+    options: dict[str, Any] = {"agent": "replay", "tape": FINISHED, "speed": 0}
+    with pytest.warns(DeprecationWarning, match=r"^tape is now called recording$"):
+        report = steno.run("x", **options)
+    assert report.verdict == "success"
+    with pytest.warns(DeprecationWarning, match=r"^add_dir is now called add_dirs$"):
+        steno.run("x", add_dir=[inside.work])  # type: ignore[call-arg]

@@ -47,6 +47,7 @@ def test_json(data: Path) -> None:
                     "source": str(DENIED),
                     "run_id": None,
                     "verdict": "permission",
+                    "reason": "2 calls denied (Write, Bash)",
                     "cost_usd": 0.022099,
                     "ok": False,
                     "findings": [
@@ -70,7 +71,7 @@ def test_the_ledger_gives_the_same_findings(data: Path) -> None:
     """Commands, files and figures, by ID, by filter and with a baseline."""
     assert steno(data, "ledger", "import", EDIT, DENIED)[0] == 0
     rules = ("--rule", "forbid_commands=git status", "--rule", 'allow_files=["src/"]')
-    code, out, _ = steno(data, "check", "--json", "--last", "5", *rules)
+    code, out, _ = steno(data, "check", "--json", "--last", "5", "--all", *rules)
     found = {
         run["verdict"]: [(finding["rule"], finding["message"]) for finding in run["findings"]]
         for run in json.loads(out)["runs"]
@@ -90,8 +91,8 @@ def test_the_ledger_gives_the_same_findings(data: Path) -> None:
     )
     id_ = json.loads(steno(data, "runs", "--json")[1])["rows"][0]["run_id"]
     assert steno(data, "check", id_, "--rule", "max_cost=1")[0] == 0
-    assert steno(data, "check", "--last", "5", "--save-baseline", "main")[0] == 0
-    assert steno(data, "check", "--last", "5", "--baseline", "main")[0] == 0
+    assert steno(data, "check", "--last", "5", "--all", "--save-baseline", "main")[0] == 0
+    assert steno(data, "check", "--last", "5", "--all", "--baseline", "main")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_page(ledger: Ledger) -> None:
     done = ledger.steno("trend", "--no-import", "parser")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "parser · 5 runs · 2026-11-16 to 2026-11-23",
+        "parser · 5 runs · 2026-11-16 to 2026-11-23 · medians",
         "",
         "success   █▄█  100 % → 100 %           =",
         "cost      ▃▅█  $0.3000 → $0.8000  +167 %",
@@ -135,7 +135,9 @@ def test_interrupted_runs_are_counted_apart(tmp_path: Path) -> None:
     ledger.add(0.2, 0.2, stopped=True, name="other", prompt="write a poem")
     ledger.steno("ledger", "import", *(str(path) for path in tmp_path.glob("*.steno")))
     page = ledger.steno("trend", "--no-import").out
-    assert page.startswith("all runs · 1 run (2 interrupted runs left out) · 2026-11-16\n")
+    assert page.startswith(
+        "all runs · 1 run (2 interrupted runs left out) · 2026-11-16 · medians\n"
+    )
     found = json.loads(ledger.steno("trend", "--no-import", "--json").out)
     assert (found["total"]["runs"], found["interrupted"]) == (1, 2)
     assert rows(ledger, "--by", "repeat") == []

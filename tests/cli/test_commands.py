@@ -225,7 +225,7 @@ def test_the_summary(hello_file: Path) -> None:
         "",
         "answer     Hello there.",
         "",
-        "tokens     21,105 total · cache hit rate 95.2 % (efficient)",
+        "tokens     21,105 total · cache hit rate 95.2 %",
         "           input 3 · cache write 1,001 · cache read 20,000 · output 101",
         "cost       $0.0110 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
@@ -261,10 +261,7 @@ def test_the_summary_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
 
 def test_advice_can_be_switched_off() -> None:
     asking = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
-    assert (
-        shown(run("show", stdin=asking))[0]
-        == "interactive  the final text is a question and nothing was changed"
-    )
+    assert shown(run("show", stdin=asking))[0] == "interactive  asks: Shall I?"
     assert shown(run("show", "--no-advice", stdin=asking))[0].startswith("success  ")
 
 

@@ -48,7 +48,7 @@ def test_a_recording_folder_of_the_ledger_is_read_with_its_transcripts(place: Pl
     run_id = json.loads(place.steno("runs", "--json", "--no-import").stdout)["rows"][0]["run_id"]
     for words in (["show"], ["show", "--prices"]):
         lines = place.steno(*words, run_id).stdout.decode().splitlines()
-        assert "tokens     36,260 total · cache hit rate 88.9 % (efficient)" in lines
+        assert "tokens     36,260 total · cache hit rate 88.9 %" in lines
         assert "cost       $0.0115 computed from the price table" in lines
     page = place.steno("export", run_id, "--format", "md").stdout.decode()
     assert "- cost: $0.0115 (computed from the price table)" in page.splitlines()

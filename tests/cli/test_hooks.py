@@ -71,8 +71,15 @@ def test_uninstall_restores_every_byte(place: Place, name: str) -> None:
         path.parent.mkdir()
         path.write_bytes(text.encode())
     (place.work / "policy.toml").write_text(POLICY)
-    dry = place.steno("hooks", "install", "--policy", "policy.toml")
-    assert dry.stdout.endswith(b"Dry run: nothing was changed; run again with --yes\n")
+    ask = ("hooks", "install", "--policy", "policy.toml")
+    asked = place.steno(*ask)
+    message = b"steno: not confirmed, nothing was changed; to write it: --yes\n"
+    assert (asked.returncode, asked.stderr, content(path)) == (2, message, text)
+    refused = place.steno(*ask, stdin=b"n\n")
+    assert (refused.returncode, refused.stderr, content(path)) == (0, b"", text)
+    assert place.steno(*ask, stdin=b"y\n").returncode == 0
+    assert "PreToolUse" in commands(path)
+    assert place.steno("hooks", "uninstall", "--yes").returncode == 0
     assert content(path) == text
     install = ("hooks", "install", "--policy", "policy.toml", "--yes")
     assert place.steno(*install).returncode == 0

@@ -64,7 +64,7 @@ def commands(folder: Path) -> Iterator[tuple[list[str], int]]:
             yield ["check", source, *words], 1  # by its verdict
     yield ["diff", RUN, "--list"], 0
     yield ["compare", RUN, SESSION, "--json"], 0
-    yield ["diff", "--list", "--json"], 0
+    yield ["diff", "--all", "--list", "--json"], 0
     yield ["top", "--once"], 0
     yield ["ps", "--json"], 0
     yield ["ledger", "sql", "SELECT * FROM runs"], 0

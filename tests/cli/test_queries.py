@@ -138,6 +138,7 @@ def test_notes_below_a_table_are_wrapped_on_a_terminal_only(tmp_path: Path) -> N
     narrow = shown(ask(path, "usage", COLUMNS="80"))
     assert note not in narrow
     assert note in " ".join(narrow)
+    open_ledger(str(tmp_path / "empty.db")).close()
     empty = shown(ask(tmp_path / "empty.db", "runs"))
     assert (len(empty), len(shown(ask(tmp_path / "empty.db", "runs", COLUMNS="80")))) == (1, 3)
 
@@ -193,6 +194,7 @@ def test_json_moves_no_cursor(ledger: Path, words: str) -> None:
 @pytest.mark.parametrize("words", [*LISTS[:5], "search words", "usage tool"])
 @pytest.mark.parametrize("form", FORMS)
 def test_an_empty_ledger_is_no_error(tmp_path: Path, words: str, form: str) -> None:
+    open_ledger(str(tmp_path / "new.db")).close()
     done = ask(tmp_path / "new.db", *words.split(), *([form] if form else []))
     assert (done.stderr, done.returncode) == (b"", 0)
     if form == "--json":

@@ -125,12 +125,12 @@ def test_variables_for_the_agent_come_from_everywhere(project: Path) -> None:
 
 
 def test_paths_in_a_file_are_relative_to_it(project: Path) -> None:
-    lines = ('add_dir = ["lib", "/srv"]', "mcp_config = '{\"mcpServers\": {}}'")
+    lines = ('add_dirs = ["lib", "/srv"]', "mcp_config = '{\"mcpServers\": {}}'")
     text = "\n".join((*lines, "[agents.claude]", 'program = "bin/claude"', ""))
     project_file(project, text)
     (project / "deep").mkdir()
     settings = found(project / "deep")
-    assert settings["add_dir"] == (str(project / "lib"), "/srv")
+    assert settings["add_dirs"] == (str(project / "lib"), "/srv")
     assert settings["mcp_config"] == ('{"mcpServers": {}}',)
     assert settings["program"] == str(project / "bin/claude")
 
@@ -374,3 +374,14 @@ def test_config_with_a_broken_file(project: Path) -> None:
     done = config(cwd=project)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"steno: {path}:1:2: Expected '=' after a key in a key/value pair\n"
+
+
+def test_former_names_are_accepted_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "steno.toml").write_text('add_dir = ["lib"]\n')
+    settings = load_settings({}, {}, tmp_path)
+    assert settings["add_dirs"] == (str(tmp_path / "lib"),)
+    assert settings.notes == [f"{tmp_path}/steno.toml:1:1: add_dir is now called add_dirs"]
+    settings = load_settings({}, {"STENO_ADD_DIR": "/srv"}, tmp_path)
+    assert settings["add_dirs"] == ("/srv",)
+    assert settings.notes[1:] == ["STENO_ADD_DIR is now called STENO_ADD_DIRS"]

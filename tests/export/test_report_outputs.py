@@ -26,6 +26,7 @@ HOSTILE = (
     "]]> <b>&amp;</b> \x00\x1b[31m \ud800 \ufffe | ` \\| [x](javascript:a) ![i](http://h/i)\r\n"
     "::add-mask::x, 100%: <script>alert(1)</script>"
 )
+REASON = "]]> <b>&amp;</b> \\x00 \\ud800 \\ufffe | ` \\| [x](javascript:a) ![i](http://h/i)"
 CLEANED = (  # in a document that keeps line breaks
     "]]> <b>&amp;</b> \\x00\\x1b[31m \\ud800 \\ufffe | ` \\| [x](javascript:a) ![i](http://h/i)\n"
     "::add-mask::x, 100%: <script>alert(1)</script>"
@@ -35,6 +36,7 @@ CLEANED = (  # in a document that keeps line breaks
 def hostile_results() -> list[CheckResult]:
     """A failed run full of hostile text, and a successful one of which nothing is known."""
     report = Report(
+        source="run.jsonl",
         agent="claude",
         model=HOSTILE,
         verdict="api",
@@ -77,6 +79,7 @@ def test_junit_of_hostile_text() -> None:
     counts = {"tests": "1", "failures": "1", "errors": "0", "skipped": "0"}
     properties = {
         "verdict": "api",
+        "reason": REASON,
         "agent": "claude",
         "model": CLEANED,
         "cost_usd": "0.5",
@@ -85,7 +88,7 @@ def test_junit_of_hostile_text() -> None:
         "tokens_input": "1",
         "tokens_output": "2",
     }
-    message = {"type": "forbid_files", "message": CLEANED}
+    message = {"type": "forbid_files", "message": CLEANED.partition("\n")[0]}
     evidence = "lines of the recording: 3, 4\nfile: a b/ü:1.py\nfile: /etc/x"
     failure: Any = ("failure", message, f"{CLEANED}\n{evidence}", [])
     case = {"name": CLEANED, "classname": "steno.claude", "time": "1.500"}
@@ -119,7 +122,6 @@ def test_sarif_of_hostile_text() -> None:
         "forbid_files",
         "across.min_success",
     ]
-    uris = ("a%20b/%C3%BC%3A1.py", "file:///etc/x")
     message = CLEANED.replace("\\ufffe", "\ufffe")  # JSON can represent it
     assert run["results"] == [
         {
@@ -127,11 +129,12 @@ def test_sarif_of_hostile_text() -> None:
             "ruleIndex": 0,
             "level": "error",
             "message": {"text": message},
-            "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}}} for uri in uris],
+            "locations": [place("a%20b/%C3%BC%3A1.py")],
             "properties": {
                 "lines": [3, 4],
                 "run": message.replace("\n", "\\x0d\\x0a"),
                 "verdict": "api",
+                "reason": REASON.replace("\\ufffe", "\ufffe"),
             },
         },
         {
@@ -139,10 +142,51 @@ def test_sarif_of_hostile_text() -> None:
             "ruleIndex": 1,
             "level": "error",
             "message": {"text": ACROSS[0].message},
-            "locations": [],
+            "locations": [place("run.jsonl")],
             "properties": {"lines": []},
         },
     ]
+
+
+def place(uri: str, line: int = 1) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}}
+
+
+@pytest.mark.parametrize(
+    ("source", "cwd", "paths", "expected"),
+    [
+        ("{here}/out/run.jsonl", "/elsewhere", (), [place("out/run.jsonl", 7)]),
+        ("/elsewhere/3f9a.steno", None, (), [place("3f9a.steno", 7)]),
+        (None, None, (), [place("first", 7)]),
+        ("/elsewhere/3f9a.steno", None, ("/etc/x",), [place("3f9a.steno", 7)]),
+        (None, "{here}", ("a.py", "/etc/x", "b c.py"), [place("a.py"), place("b%20c.py")]),
+        (None, "{here}/sub", ("a.py",), [place("sub/a.py")]),
+        (None, "{here}/..", ("a.py",), [place("a.py")]),
+    ],
+)
+def test_each_result_of_sarif_has_a_relative_place(
+    source: str | None, cwd: str | None, paths: tuple[str, ...], expected: list[Any]
+) -> None:
+    """GitHub refuses a result without one, and an absolute one outside its checkout."""
+    here = str(Path.cwd())
+    report = Report(
+        verdict="permission",
+        source=source and source.format(here=here),
+        cwd=cwd and cwd.format(here=here),
+    )
+    finding = RuleFinding("permission", "denied", lines=(9, 7), paths=paths)
+    data = sarif_log([CheckResult("first", report, [finding])], [])
+    validate_sarif(data)
+    (result,) = json.loads(data)["runs"][0]["results"]
+    assert result["locations"] == expected
+
+
+def test_junit_cases_are_named_by_their_runs() -> None:
+    named = [Report(name=name) for name in ("nightly", "nightly", "weekly", None)]
+    results = [CheckResult(f"id{n}", report, []) for n, report in enumerate(named)]
+    root = ElementTree.fromstring(junit_xml(results, []))
+    names = [case.attrib["name"] for case in root.iter("testcase")]
+    assert names == ["nightly (id0)", "nightly (id1)", "weekly", "id3"]
 
 
 def test_the_schemas_accept_the_documents() -> None:
@@ -189,10 +233,11 @@ def test_the_summary_as_html() -> None:
         "[x](javascript:a) ![i](http://h/i) ::add-mask::x, 100%: "
         "&lt;script&gt;alert(1)&lt;/script&gt;"
     )
+    reason = text.replace("\\x1b[31m", "")
     shortened = f"…/i){text.partition('/i)')[2]}"  # the last two parts of a path
     assert rows == [
         ["run", "verdict", "cost", "tokens", "context", "time", "files", "findings", "reason"],
-        [shortened, "api", "$0.5000", "3", "unknown", "1.5 s", "1", "1", text],
+        [shortened, "api", "$0.5000", "3", "unknown", "1.5 s", "1", "1", reason],
         [
             *("second", "success", "unknown", "unknown", "unknown", "unknown", "0", "0"),
             "the run finished, and the agent reports success",
@@ -377,7 +422,11 @@ def test_the_jobs_in_the_documentation(tmp_path: Path) -> None:
     page = (program.ROOT / "docs/howto/ci.md").read_text()
     commands = re.findall(r"(?m)(steno check --last 1 .*)$", page)
     assert len(commands) == 2
-    assert program.steno(tmp_path / "data", "ledger", "import", EDIT).code == 0
+    here = tmp_path / "recording"
+    here.mkdir()
+    recorded = (EDIT / "stdout").read_text().replace("/tmp/demo/project", str(tmp_path))
+    (here / "stdout").write_text(recorded)
+    assert program.steno(tmp_path / "data", "ledger", "import", here).code == 0
     codes = [
         program.steno(tmp_path / "data", *shlex.split(command)[1:], cwd=tmp_path).code
         for command in commands

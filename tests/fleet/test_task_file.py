@@ -66,8 +66,8 @@ CELLS = {
     "env|A=1 B=2": {"A": "1", "B": "2"},
     "env.A|1 B=2": {"A": "1 B=2"},
     'env|{"A": "1 2"}': {"A": "1 2"},
-    "add_dir|with a space": ("{folder}/with a space",),
-    'add_dir|["a", "with a space"]': ("{folder}/a", "{folder}/with a space"),
+    "add_dirs|with a space": ("{folder}/with a space",),
+    'add_dirs|["a", "with a space"]': ("{folder}/a", "{folder}/with a space"),
     "mcp_config|my servers.json": ("{folder}/my servers.json",),
     'mcp_config|{"mcpServers": {}}': ('{"mcpServers": {}}',),
     'json_schema|{"type": "object"}': '{"type": "object"}',
@@ -87,7 +87,7 @@ def test_cells_hold_lists_and_tables(case: str, tmp_path: Path) -> None:
     field = column.partition(".")[0]
     name = "resume_on" if field == "retry" else field
     value = task.tags if field == "tags" else task.options[name]
-    if field in ("add_dir", "mcp_config"):
+    if field in ("add_dirs", "mcp_config"):
         value = tuple(path.replace(str(tmp_path), "{folder}") for path in value)
     assert value == CELLS[case]
 
@@ -161,7 +161,7 @@ MISTAKES = {
     'x.jsonl|{"prompt": "a", "agent": "replay"}': "1: recording: missing; the agent replay needs",
     'x.jsonl|{"prompt": "a", "speed": 2}': '1: speed: needs agent "replay"',
     'x.jsonl|{"prompt": "a", "speed": -1}': "1: speed: expected a number >= 0, found -1",
-    'x.jsonl|{"prompt": "a", "add_dir": "none"}': "1: add_dir: folder not found: {folder}/none",
+    'x.jsonl|{"prompt": "a", "add_dirs": "none"}': "1: add_dirs: folder not found: {folder}/none",
     'x.jsonl|{"prompt": "a", "mcp_config": ["none"]}': "1: mcp_config: file not found: ",
     'x.jsonl|{"prompt": "a", "json_schema": "none"}': "1: json_schema: file not found: ",
     'x.jsonl|{"prompt": "a", "cwd": "~nobody-here/x"}': "1: cwd: folder not found: ",
@@ -218,7 +218,7 @@ def test_files_are_relative_to_the_task_file(tmp_path: Path) -> None:
     )
     assert tasks[1].options == {
         "agent": "replay",
-        "tape": str(tmp_path / "run.jsonl"),
+        "recording": str(tmp_path / "run.jsonl"),
         "speed": 0.0,
     }
 

@@ -96,7 +96,7 @@ def commands(ids: Sequence[str], session: str) -> Iterator[tuple[str, ...]]:
     yield ("compare", *ids)
     yield ("context", session, "--no-import")
     yield ("context", "--no-import")
-    yield ("diff", "--list")
+    yield ("diff", "--list", "--all")
     yield ("doctor",)
     yield ("limits",)
     yield ("top", "--once")
@@ -104,7 +104,7 @@ def commands(ids: Sequence[str], session: str) -> Iterator[tuple[str, ...]]:
     yield ("export", "--format", "csv", "--last", "7d", "--no-import")
     for rule in ("max_cost=1000", 'forbid_commands=["rm -rf /"]'):
         yield ("check", ids[0], "--rule", rule, "--no-import")
-        for selection in (("--last", "5"), ("--last", "7d"), *FILTERS[:8]):
+        for selection in (("--last", "5", "--all"), ("--last", "7d", "--all"), *FILTERS[:8]):
             yield ("check", *selection, "--rule", rule, "--no-import")
     yield ("ledger", "note", ids[0], "approved")
     yield ("ledger", "secrets", "--json")

@@ -39,7 +39,7 @@ GIVEN: dict[str, tuple[Any, str | None]] = {
     "allow": (["marked_allow"], "marked_allow"),
     "deny": (["marked_deny"], "marked_deny"),
     "system_prompt": ("Be marked.", "Be marked."),
-    "add_dir": (["marked_dir"], "marked_dir"),
+    "add_dirs": (["marked_dir"], "marked_dir"),
     "mcp_config": ([SERVERS], "marked"),
     "json_schema": (SCHEMA, "schema"),
     "fallback_model": ("marked-model", "marked-model"),
@@ -147,7 +147,7 @@ def test_a_fallback_model_without_its_use_is_refused(place: Place, agent: str) -
     assert place.calls == []
 
 
-@pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "claude"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_mode_that_the_agent_does_not_have_is_refused(place: Place, agent: str) -> None:
     """OpenCode would use its default agent, which may have more permissions."""
     with pytest.raises(

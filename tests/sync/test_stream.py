@@ -213,3 +213,26 @@ def test_quiet_is_quiet(watched: Stream, tmp_path: Path) -> None:
     watched.end()
     assert watched.finish() == (0, "")
     assert tree(tmp_path / "there") == {"a.txt": b"a"}
+
+
+def test_its_own_output_is_not_copied(tmp_path: Path) -> None:
+    """`steno watch --sync dir:X >run.jsonl`: each line would change the file again."""
+    project, there = tmp_path / "proj", tmp_path / "there"
+    (project / "sub").mkdir(parents=True)
+    (project / "a.txt").write_text("a")
+    lines = stream(init(cwd=str(project)), result("Done."))
+    words = argv("watch", "--quiet", "--sync", f"dir:{there}", "--final-pass")
+    names = ("run [1].jsonl", "sub/errors.log")
+    with (project / names[0]).open("wb") as out, (project / names[1]).open("wb") as errors:
+        done = subprocess.run(
+            words,
+            input=lines,
+            stdout=out,
+            stderr=errors,
+            cwd=project,
+            env=environment(tmp_path / "data"),
+            check=False,
+        )
+    assert (done.returncode, (project / names[1]).read_bytes()) == (0, b"")
+    assert (project / names[0]).read_bytes() == lines
+    assert tree(there) == {"a.txt": b"a"}

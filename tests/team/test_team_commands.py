@@ -1,6 +1,7 @@
 """`steno team` and `steno mcp` beside a run whose agent uses them, too."""
 
 import asyncio
+import getpass
 import json
 import signal
 import subprocess
@@ -147,19 +148,24 @@ def with_client(
     place: Place, use: Callable[[Any], Awaitable[None]], *options: str, **environ: str
 ) -> None:
     """Drive `steno mcp` with the client of the package mcp."""
-    from mcp import Client, StdioServerParameters
-
-    env = {**place.environ, **environ}
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "steno", "mcp", *options], env=env, cwd=place.work
-    )
 
     async def connect() -> None:
-        async with asyncio.timeout(LONG), Client(server) as client:
+        async with asyncio.timeout(LONG), client_of(place, *options, **environ) as client:
             await use(client)
 
     with ThreadPoolExecutor(1) as pool:  # the browser of other tests has a loop in this thread
         pool.submit(lambda: asyncio.run(connect())).result()
+
+
+def client_of(place: Place, *options: str, **environ: str) -> Any:
+    from mcp import Client, StdioServerParameters
+
+    env = {**place.environ, **environ}
+    return Client(
+        StdioServerParameters(
+            command=sys.executable, args=["-m", "steno", "mcp", *options], env=env, cwd=place.work
+        )
+    )
 
 
 async def ask(client: Any, tool: str, **arguments: Any) -> Any:
@@ -266,3 +272,25 @@ def test_the_log_has_the_requests_and_claims_end_with_the_run(beside: Beside) ->
         check=True,
     )
     assert "permission needed: Bash one" in replayed.stdout + replayed.stderr
+
+
+def test_two_sessions_of_one_person_hold_a_file_one_after_the_other(beside: Beside) -> None:
+    """Outside of a run. A message to the person reaches both; the end of a session releases."""
+    place = beside.place
+    person = f"@{getpass.getuser()}"
+
+    async def use(first: Any) -> None:
+        async with client_of(place) as second:
+            claims = [await ask(one, "claim", path="shared.py") for one in (first, second)]
+            assert [claim["held"] for claim in claims] == [True, False]
+            owners = {claim["owner"] for claim in claims}
+            assert len(owners) == 2
+            assert {owner.partition(".")[0] for owner in owners} == {person}
+            place.steno("team", "say", "--to", person, "to the person")
+            for one in (first, second):
+                assert "to the person" in [row["text"] for row in await ask(one, "inbox")]
+        rows = [row for row in await ask(first, "claims") if row["path"] == "shared.py"]
+        assert [row["position"] for row in rows] == [0]
+
+    with_client(place, use)
+    assert "shared.py" not in [row["path"] for row in beside.rows("team", "claims")]

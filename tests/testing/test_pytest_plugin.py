@@ -66,6 +66,30 @@ def test_nothing_is_started_by_default(place: Place, pytester: pytest.Pytester) 
     assert place.calls == []
 
 
+@pytest.mark.parametrize(("is_ci", "words"), [(False, ()), (True, ()), (True, ("-n", "1"))])
+def test_a_session_that_skipped_all_its_agent_tests(
+    place: Place, pytester: pytest.Pytester, is_ci: bool, words: tuple[str, ...]
+) -> None:
+    """It says so; in CI it fails, unless other agent tests ran."""
+    pytester._monkeypatch.delenv("CI", raising=False)
+    pytester.makepyfile(f"{GREETING}\n    def test_other(): pass\n")
+    if is_ci:
+        pytester._monkeypatch.setenv("CI", "true")
+    result = run_pytest(pytester, *words)
+    result.assert_outcomes(skipped=1, passed=1)
+    assert result.ret == int(is_ci)
+    note = " (an error, as CI is set)" if is_ci else ""
+    assert (
+        "no agent test ran: 1 skipped, because their runs are not recorded; to record them: "
+        f"--steno-live{note}"
+    ) in result.outlines
+    assert run_pytest(pytester, "--steno-live").ret == 0
+    pytester.makepyfile(test_more=GREETING.replace("say hello", "say more"))
+    result = run_pytest(pytester, *words)
+    result.assert_outcomes(skipped=1, passed=2)
+    assert result.ret == 0
+
+
 def test_a_run_is_recorded_once(place: Place, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(GREETING)
     live = run_pytest(pytester, "--steno-live")
@@ -122,7 +146,7 @@ def test_prompt_options_files_and_version_are_the_key(
 
         def test_it(steno_run, tmp_path):
             (tmp_path / "a.txt").write_text({text!r})
-            assert steno_run({prompt!r}, add_dir=[tmp_path], **{options!r}).ok
+            assert steno_run({prompt!r}, add_dirs=[tmp_path], **{options!r}).ok
     """
     base: dict[str, Any] = {"text": "a", "prompt": "go", "options": {}}
     versions = place.folder / "versions"

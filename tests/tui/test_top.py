@@ -56,8 +56,9 @@ def masked(lines: list[str]) -> list[str]:
         r"\b[0-9a-f]{8}(?=  )": "IDENTITY",
         r"\d\d:\d\d:\d\d": "HH:MM:SS",
         r"3 h \d+ min": "3 h MM min",
-        r"  0:\d\d  ": "  0:00  ",
+        r" [\d.]+ m?s  ": " TIME  ",
         r"\d\d-\d\d \d\d:\d\d": "MM-DD HH:MM",
+        r"(?<=\S) {2,}": "  ",  # the width of a column is that of its longest time
     }
     found = []
     for line in lines:
@@ -71,19 +72,18 @@ LIST_80 = [
     " steno top · 0 active · 2 runs today · 1 failed · $0.14 today · HH:MM:SS",
     " claude 5 hours ████░░░░░░ 37% resets in 3 h MM min",
     " budget day █░░░░░░░░░ 3% of $5.00",
-    " id        state       time   cost  context   activity",
-    " IDENTITY  permission  0:00  $0.02  █░░░░ 2%  2 calls denied (Write, Bash)",
-    " IDENTITY  success     0:00  $0.12  █░░░░ 2%  Fix the [red]price[/red]",
+    " id  state  time  cost  context  activity",
+    " IDENTITY  permission  TIME  $0.0221  █░░ 2%  2 calls denied (Write, Bash)",
+    " IDENTITY  success  TIME  $0.1183  █░░ 2%  Fix the [red]price[/red]",
     " / filter  s stop  r resume  ? help  q quit",
 ]
 LIST_120 = [
     LIST_80[0],
     " claude 5 hours ████░░░░░░ 37% resets in 3 h MM min · budget day █░░░░░░░░░ 3% of $5.00",
-    " id        state       when         time   cost  context   agent   project"
-    "            activity",
-    " IDENTITY  permission  MM-DD HH:MM  0:00  $0.02  █░░░░ 2%  claude  /tmp/demo/project"
+    " id  state  when  time  cost  context  agent  project  activity",
+    " IDENTITY  permission  MM-DD HH:MM  TIME  $0.0221  █░░ 2%  claude  /tmp/demo/project"
     "  2 calls denied (Write, Bash)",
-    " IDENTITY  success     MM-DD HH:MM  0:00  $0.12  █░░░░ 2%  claude  /tmp/demo/project"
+    " IDENTITY  success  MM-DD HH:MM  TIME  $0.1183  █░░ 2%  claude  /tmp/demo/project"
     "  Fix the [red]price[/red]",
     LIST_80[-1],
 ]

@@ -293,9 +293,9 @@ def test_what_a_call_is_about(tool_input: object, shown: str) -> None:
 
 
 def test_every_verdict_has_a_colour_and_a_sentence() -> None:
-    from steno.report import VERDICTS
+    from steno.report import VERDICT_MEANINGS, VERDICTS
 
-    assert set(formatting.VERDICT_DISPLAY) == set(VERDICTS)
+    assert set(formatting.VERDICT_COLOURS) == set(VERDICT_MEANINGS) == set(VERDICTS)
 
 
 # -- summary ------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_the_summary_of_a_run_that_worked() -> None:
         "",
         "answer     All is done — naïvely ✓",
         "",
-        "tokens     105,549 total · cache hit rate 95.2 % (efficient)",
+        "tokens     105,549 total · cache hit rate 95.2 %",
         "           input 19 · cache write 5,015 · cache read 100,000 · output 515",
         "cost       $0.0555 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
@@ -661,3 +661,40 @@ def test_a_hostile_timeline_stays_inside_its_lines(columns: int) -> None:
 def test_views_return_lines_and_never_print(capsys: pytest.CaptureFixture[str]) -> None:
     card(steno.read(stream(init(), result(), text("x"))), PageStyle())
     assert capsys.readouterr() == ("", "")
+
+
+PYTEST_OUTPUT = """Exit code 1
+============================= test session starts ==============================
+collected 1 item
+=================================== FAILURES ===================================
+__________________________________ test_price __________________________________
+    def test_price():
+>       assert price(2) == 5
+E       assert 4 == 5
+E        +  where 4 = price(2)
+=========================== short test summary info ============================
+FAILED test_shop.py::test_price - assert 4 == 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PYTEST_OUTPUT, "Bash: assert 4 == 5"),
+        ("----------\nno such file\n__________", "Bash: no such file"),
+        ("<tool_use_error>not read yet</tool_use_error>", "Bash: not read yet"),
+        ("==== 1 failed ====\n", "Bash: no reason given"),
+    ],
+)
+def test_the_failure_of_a_call_is_what_went_wrong(error: str, shown: str) -> None:
+    call = ToolCallSummary("c1", "Bash", "shell", ok=False, error=error)
+    lines = card(Report(verdict="success", ok=True, tools=[call]), PageStyle(80))
+    (failed,) = [line for line in lines if line.startswith("failed ")]
+    assert failed.split(None, 1)[1] == shown
+
+
+def test_an_open_question_is_shown_once() -> None:
+    report = Report(verdict="interactive", text="Which one?", result="Which one?")
+    assert [line for line in card(report, PageStyle(80)) if "Which one?" in line] == [
+        "interactive  asks: Which one?"
+    ]

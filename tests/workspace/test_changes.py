@@ -739,7 +739,8 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
         ("new name.txt", "renamed", "git", "Bash", "old name.txt"),
         ("pic.bin", "modified", "git", "Bash", None),
     ]
-    newest = steno(tmp_path, "diff", "--no-import")
+    newest = steno(tmp_path, "diff", "--no-import", "--all")
+    assert newest.out.startswith("run feedc0de  ")
     assert "old name.txt → new name.txt" in newest.out
     assert "100644 → 100755" in newest.out
     assert "6 files changed" in newest.out

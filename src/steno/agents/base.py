@@ -480,7 +480,7 @@ OPTION_FIELDS = {
     "allow": "allow",
     "deny": "deny",
     "system_prompt": "system_prompt",
-    "add_dir": "add_dirs",
+    "add_dirs": "add_dirs",
     "mcp_config": "mcp_config",
     "json_schema": "json_schema",
     "fallback_model": "fallback_model",

@@ -95,21 +95,24 @@ class Ledger:
     # -- runs and sessions ------------------------------------------------------------------------
 
     def add(self, *paths: StrPath) -> ImportResult:
-        """Import new recordings and transcripts; without a path, those of this machine's agents.
+        """Import new recordings and transcripts at these paths, and nothing else.
 
         A file that cannot be imported is listed in the result and does not stop the import. Raises
-        SourceError if the only path is missing. Without a path, recordings of steno that the ledger
-        does not know are imported too, such as those of killed runs.
+        SourceError if the only path is missing.
         """
-        checked = [_check_path("add", path) for path in paths]
-        recordings: list[str] = []
-        if not checked:
-            from ..runner.run_registry import finished_recordings, lost_runs, recover_runs
+        return import_sources(self._store, [_check_path("add", path) for path in paths])
 
-            if lost_runs():
-                recover_runs(self._store)
-            recordings = finished_recordings()
-        return import_sources(self._store, checked or None, recordings=recordings)
+    def import_new(self) -> ImportResult:
+        """Import what this machine's agents wrote since the last time.
+
+        Recordings of steno that the ledger does not know are imported too, such as those of killed
+        runs.
+        """
+        from ..runner.run_registry import finished_recordings, lost_runs, recover_runs
+
+        if lost_runs():
+            recover_runs(self._store)
+        return import_sources(self._store, None, recordings=finished_recordings())
 
     def runs(
         self,

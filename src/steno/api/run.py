@@ -1,6 +1,7 @@
 """The library's functions that run an agent: `run`, `arun` and `stream`."""
 
 import os
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from ..errors import StenoError
 from ..event import Event
 from ..report import TaskReport
 from ..runner.attempt import AgentRun
-from ..runner.prepare import PreparedTask, prepare_task
+from ..runner.prepare import FORMER_OPTION_NAMES, PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RunOptions(TypedDict, total=False):
     fork: bool
     continue_: bool
     worktree: str | bool | None
-    tape: StrPath | None  # the recording to replay, with agent="replay"
+    recording: StrPath | None  # the recording to replay, with agent="replay"
     speed: float | None  # with agent="replay"
     args: Sequence[str]  # passed to the agent unchanged
     max_turns: int | str | None  # "10..30": see `--max-turns`
@@ -49,7 +50,7 @@ class RunOptions(TypedDict, total=False):
     allow: Sequence[str] | None
     deny: Sequence[str] | None
     system_prompt: str | None
-    add_dir: Sequence[StrPath] | None
+    add_dirs: Sequence[StrPath] | None
     mcp_config: Sequence[StrPath] | None
     json_schema: StrPath | Mapping[str, Any] | None
     env: Mapping[str, str] | None
@@ -122,6 +123,9 @@ def stream(prompt: str, **options: Unpack[RunOptions]) -> "RunStream":
 
 def prepare_run(prompt: str, options: Mapping[str, Any]) -> PreparedTask:
     """Check the options. Raises StenoError if they are invalid."""
+    for former in FORMER_OPTION_NAMES.keys() & options.keys():
+        text = f"{former} is now called {FORMER_OPTION_NAMES[former]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
     return prepare_task(
         prompt,
         {name: _paths_to_text(value) for name, value in options.items() if value is not None},

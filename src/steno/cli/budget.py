@@ -12,7 +12,7 @@ from ..views.budget import budgets_table
 from ..views.formatting import format_money
 from .commands import EXIT_BUDGET_EXCEEDED, EXIT_USAGE_ERROR
 from .options import CommandParser
-from .query_options import format_iso, open_updated_ledger, write_result
+from .query_options import format_iso, open_updated_ledger, open_waiting_ledger, write_result
 from .terminal import detect_style, print_error, print_lines
 
 EXAMPLES = """examples:
@@ -71,6 +71,7 @@ def _build_parser() -> CommandParser:
 def _set(options: argparse.Namespace) -> int:
     period, amount = options.values
     limit = queries.parse_amount(amount)
+    open_waiting_ledger(options.ledger).close()  # creates it if needed
     store = open_updated_ledger(options, only_sums=True)
     project = queries.resolve_project(store, options.project)
     queries.set_budget(store, period, project, limit, now_ms())

@@ -17,7 +17,7 @@ from ..checks.rules import RULES, RuleFinding
 from ..errors import StenoError
 from ..ledger.queries import check as queries
 from ..ledger.queries import runs as run_queries
-from ..ledger.store import Store, ledger_exists
+from ..ledger.store import Store, check_named_ledger, ledger_exists
 from ..pricing import price
 from ..recording.open import find_recordings, open_path, open_recording
 from ..views import check as view
@@ -29,6 +29,7 @@ from .query_options import (
     open_updated_ledger,
     parse_filters,
     pop_row_limit,
+    this_folder,
     time_range_from_options,
 )
 from .show import ID_PATTERN
@@ -40,7 +41,8 @@ POLICY_FILE = "steno-policy.toml"
 EXAMPLES = """examples:
   steno check run.jsonl --rule max_cost=2 --rule 'allow_files=["src/"]'
   steno check 3f9a21c0 --policy ci.toml      a run in the ledger, by ID prefix
-  steno check --last 20 --rule min_success=0.8
+  steno check --last 20 --rule min_success=0.8      the last runs of this folder
+  steno check --last 20 --all --rule min_success=0.8
   steno check --tag suite=nightly --last 24h --json
   steno check --last 10 --save-baseline main
   steno check run.jsonl --junit report.xml   its verdict as a test report for CI
@@ -76,7 +78,9 @@ def run(args: list[str]) -> int:
         for name, facts in _iter_facts(parser, options, policy)
     ]
     if not results:
-        raise StenoError("no runs to check; see: steno runs")
+        is_everywhere = options.all or _names_runs(options)
+        where = "" if is_everywhere else " in this folder (of all folders: --all)"
+        raise StenoError(f"no runs to check{where}; see: steno runs")
     reports = [result.report for result in results]
     across = policy.check_across(reports)
     if options.save_baseline is not None:
@@ -114,6 +118,7 @@ def _build_parser() -> CommandParser:
     parser.add_time_range("number of runs in the ledger, or time span: 20, 24h, 7d, 2w")
     parser.add_filters("project", "model")
     parser.add_origin_filters()
+    parser.add_all_folders()
     parser.add_json()
     parser.add_ledger()
     return parser
@@ -180,11 +185,18 @@ def _has_filter(options: argparse.Namespace) -> bool:
     return any(getattr(options, name, None) is not None for name in names)
 
 
+def _names_runs(options: argparse.Namespace) -> bool:
+    """Whether a filter says of what the runs are; a time range alone means this folder."""
+    return any(getattr(options, name, None) is not None for name in ("tag", *NAME_FILTERS))
+
+
 def _selected_runs(options: argparse.Namespace, policy: Policy) -> Iterator[tuple[str, RunFacts]]:
     store = open_updated_ledger(options)
     limit = pop_row_limit(options) if options.last is not None else None
     _, span = time_range_from_options(options)
     where = parse_filters(store, options, span).runs_where()
+    if not options.all and not _names_runs(options):
+        where.add_all(this_folder())
     ids = queries.list_run_ids(store, where, limit)
     prefixes = run_queries.short_ids(store, "runs", ids)
     for facts in _stored_runs(store, ids, policy):
@@ -193,6 +205,7 @@ def _selected_runs(options: argparse.Namespace, policy: Policy) -> Iterator[tupl
 
 
 def _named_run(name: str, options: argparse.Namespace, policy: Policy) -> tuple[str, RunFacts]:
+    check_named_ledger(options.ledger)
     if not ledger_exists(options.ledger):
         raise StenoError(f"{name}: no such file, and there is no ledger yet")
     store = open_updated_ledger(options)
@@ -236,6 +249,7 @@ def _as_json(results: list[CheckResult], across: list[RuleFinding]) -> bytes:
             "source": result.name,
             "run_id": result.report.run_id,
             "verdict": result.report.verdict,
+            "reason": result.report.reason,
             "cost_usd": result.report.cost.usd,
             "ok": result.ok,
             "findings": result.findings,

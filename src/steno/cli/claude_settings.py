@@ -15,7 +15,7 @@ from ..config.files import data_folder
 from ..errors import StenoError
 from ..executables import find_executable, own_command
 from ..private_files import write_cache_file as write_private_file
-from .terminal import is_terminal, print_lines
+from .terminal import print_lines
 
 SCOPES = {
     "user": "all projects",
@@ -148,7 +148,7 @@ def apply_change(path: Path, old: str, new: str, is_confirmed: bool) -> bool:
     """Show the change and write it, if it is confirmed; False if nothing was written."""
     print_lines(_diff(path, old, new))
     if not is_confirmed and not _confirm():
-        print_lines(["Dry run: nothing was changed; run again with --yes"])
+        print_lines(["Nothing was changed."])
         return False
     _write(path, new)
     print_lines([f"{path}: written"])
@@ -165,9 +165,12 @@ def _diff(path: Path, old: str, new: str) -> list[str]:
 
 
 def _confirm() -> bool:
-    if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
-        return False
-    return input("Write this change? [y/N] ").strip().lower() in ("y", "yes")
+    """The answer from a terminal or a pipe; StenoError if there is none."""
+    print_lines(["Write this change? [y/N]"])
+    answer = "" if sys.stdin is None else sys.stdin.readline()
+    if not answer:
+        raise StenoError("not confirmed, nothing was changed; to write it: --yes")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,16 +9,23 @@ from ..errors import StenoError
 from ..ledger.change_set import ChangeSet, changes_of_recording, stored_changes
 from ..ledger.queries import diff as queries
 from ..ledger.queries import runs
-from ..ledger.queries.filters import TimeZone
+from ..ledger.queries.filters import TimeZone, WhereClause, has_rows
+from ..ledger.store import Store
 from ..views import diff as view
 from .ci_log import has_command
 from .options import CommandParser
 from .output_file import write_file
-from .query_options import format_iso, no_rows_message, open_updated_ledger, write_result
+from .query_options import (
+    format_iso,
+    no_rows_message,
+    open_updated_ledger,
+    this_folder,
+    write_result,
+)
 from .terminal import detect_style, is_terminal, print_error, print_lines, write_bytes
 
 EXAMPLES = """examples:
-  steno diff                        the latest task, with all its attempts
+  steno diff                        the latest task of this folder, with all its attempts
   steno diff 3f9a21c0 --list        only the list of files
   steno diff 3f9a21c0 --patch - | git apply -R      undo all changes
   steno diff run.jsonl --patch work.patch           a recording: changes made by tools
@@ -63,14 +70,15 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         nargs="?",
         metavar="RUN",
         help=(
-            "run or session ID, or recording (default: the latest run, with the other "
-            "attempts of its task)"
+            "run or session ID, or recording (default: the latest run of this folder, with the "
+            "other attempts of its task)"
         ),
     )
     parser.add_argument("--list", action="store_true", help="list the files without the patch")
     parser.add_argument(
         "--patch", metavar="FILE", help="write a patch that `git apply -R` undoes; - is stdout"
     )
+    parser.add_all_folders()
     parser.add_output_format()
     parser.add_ledger()
     return parser.parse_utf8_args(args)
@@ -82,17 +90,34 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
 def _changes_from_ledger(options: argparse.Namespace) -> ChangeSet | None:
     store = open_updated_ledger(options)
     try:
-        match = (
-            queries.newest_run_or_task(store)
-            if options.run is None
-            else runs.get_by_prefix(store, options.run)
-        )
+        match = _selected_run(store, options)
         if match is None:
-            print_lines(no_rows_message(store, "runs"))
+            print_lines(_no_runs_message(store, options))
             return None
+        if options.form is None and options.patch is None:
+            print_lines(_run_line(store, match))
         return stored_changes(store, *match)
     finally:
         store.close()
+
+
+def _selected_run(store: Store, options: argparse.Namespace) -> runs.LedgerId | None:
+    if options.run is not None:
+        return runs.get_by_prefix(store, options.run)
+    return queries.newest_run_or_task(store, WhereClause() if options.all else this_folder())
+
+
+def _no_runs_message(store: Store, options: argparse.Namespace) -> list[str]:
+    if not options.all and has_rows(store, "runs"):
+        return ["No runs in this folder. The latest run of all folders: steno diff --all"]
+    return no_rows_message(store, "runs")
+
+
+def _run_line(store: Store, match: runs.LedgerId) -> list[str]:
+    """The last run of what is shown, with its title."""
+    column = {"runs": "id", "sessions": "session", "tasks": "task"}[match.table]
+    found = runs.list_runs(store, WhereClause().add(f"{column} = ?", match.id), 1)
+    return [*view.run_line(found[0], detect_style()), ""] if found else []
 
 
 # -- output ----------------------------------------------------------------------------------

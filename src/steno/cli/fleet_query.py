@@ -21,6 +21,7 @@ from ..fleet.board import (
 from ..fleet.rows import RETRYABLE_STATES, BatchRow, TaskRow
 from ..fleet.store import FleetStore, fleet_exists, open_fleet
 from ..ledger.protocol import now_ms
+from ..ledger.store import check_named_ledger
 from ..units import NANO_PER_USD
 from ..views.fleet import outcome, render_status, render_tasks
 from ..views.formatting import format_count
@@ -74,6 +75,8 @@ def selected(
 
 
 def require_fleet(ledger: str | None) -> None:
+    if not fleet_exists(ledger):
+        check_named_ledger(ledger)
     if not fleet_exists(ledger):
         raise StenoError("no tasks yet; start some: steno fleet batch TASKS.jsonl")
 
@@ -163,6 +166,7 @@ def run_status(args: list[str]) -> int:
     if options.tasks and options.batch is None:
         parser.error("--tasks needs BATCH")
     status = FleetStatus(batches=[], workers=[], pauses=[])
+    check_named_ledger(options.ledger)
     if options.batch is not None or fleet_exists(options.ledger):
         require_fleet(options.ledger)
         with open_fleet(options.ledger) as store:

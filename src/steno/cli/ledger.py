@@ -16,7 +16,7 @@ from ..ledger.queries.filters import TimeZone, resolve_projects, time_before
 from ..ledger.queries.ledger import MAX_QUERY_SECONDS, run_query
 from ..ledger.rebuild import RebuildResult, rebuild
 from ..ledger.source_watcher import changed_sources
-from ..ledger.store import Store
+from ..ledger.store import Store, check_named_ledger
 from ..runner.run_registry import finished_recordings
 from ..views.formatting import format_compact, format_count, format_number
 from ..views.table import Column, render_table
@@ -344,6 +344,7 @@ def run_sql(args: list[str]) -> int:
     parser.add_output_format()
     parser.add_ledger(can_import=False)
     options = parser.parse_utf8_args(args)
+    check_named_ledger(options.ledger)
     store = open_waiting_ledger(options.ledger, read_only=True)
     names, rows = run_query(store, options.sql, seconds=options.timeout)
     write_result(

@@ -6,12 +6,11 @@ from shlex import quote
 
 from ..config.files import list_recordings
 from ..ledger.queries import secrets as queries
-from ..ledger.store import open_ledger
 from ..views.formatting import clean, format_count
 from ..views.table import Column, render_table
 from .commands import EXIT_FAILED
 from .options import CommandParser
-from .query_options import write_result
+from .query_options import open_ledger_for_reading, write_result
 from .terminal import StepProgress, detect_style
 
 EXAMPLES = """examples:
@@ -28,7 +27,7 @@ need. The exit code is 1 if secrets remain, 0 if not.
 def run(args: list[str]) -> int:
     """Run the command and return its exit code."""
     options = _parse_args(args)
-    store = open_ledger(options.ledger)
+    store = open_ledger_for_reading(options.ledger)
     try:
         with StepProgress("rows") as rows:
             found = queries.find_in_ledger(store, options.mask, rows.update)

@@ -46,7 +46,7 @@ def duration_type(text: str) -> float | None:
 # What an option without its value means: the next word is not its value.
 BARE_VALUES = {"--worktree": "=", "--otel": "=on"}
 # Options of `steno run` with another name than their setting or run option.
-OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
+OPTION_NAMES = {"feed": "--log", "add_dirs": "--add-dir", "args": "--"}
 
 
 def option_name(name: str) -> str:
@@ -183,6 +183,11 @@ class CommandParser(argparse.ArgumentParser):
             action="store_const",
             const="csv",
             help="print comma-separated values with a header line",
+        )
+
+    def add_all_folders(self) -> None:
+        self.add_argument(
+            "--all", action="store_true", help="runs of all folders, not only of this one"
         )
 
     def add_ledger(self, can_import: bool = True) -> None:

@@ -1,6 +1,7 @@
 """Shared steps of commands that query the ledger: open, import, filter, print."""
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,13 +12,16 @@ from ..ledger.queries.filters import (
     Filters,
     TimeRange,
     TimeZone,
+    WhereClause,
     empty_reason,
     is_time_span,
     parse_time_range,
     resolve_filters,
 )
-from ..ledger.store import Store, open_ledger
+from ..ledger.sqlite import IN_MEMORY
+from ..ledger.store import Store, check_named_ledger, ledger_exists, open_ledger
 from ..views.formatting import escape_json
+from ..workspace.repository import worktrees_of
 from .terminal import detect_style, print_error, print_lines, write_bytes
 
 # Options, and the fields of Filters that they set.
@@ -41,10 +45,31 @@ def open_waiting_ledger(
     )
 
 
+def open_ledger_if_any(location: str | None) -> Store:
+    """The ledger, else an empty one: for what the ledger only adds to."""
+    return open_waiting_ledger(location) if ledger_exists(location) else open_ledger(IN_MEMORY)
+
+
+def open_ledger_for_reading(location: str | None, can_import: bool = False) -> Store:
+    """The ledger; never created at a path that was given, nor without anything to import."""
+    check_named_ledger(location)
+    if can_import and _has_transcripts():
+        return open_waiting_ledger(location)
+    return open_ledger_if_any(location)
+
+
+def _has_transcripts() -> bool:
+    from ..ledger.discovery import find_transcripts, transcript_folders
+
+    folders = transcript_folders(os.environ)
+    return any(any(find_transcripts(agent, folder)) for agent, folder in folders)
+
+
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
     """The ledger after importing new transcripts; `only_sums` imports usage totals alone."""
-    store = open_waiting_ledger(options.ledger)
-    if not getattr(options, "no_import", True):
+    can_import = not getattr(options, "no_import", True)
+    store = open_ledger_for_reading(options.ledger, can_import)
+    if can_import:
         try:
             import_new(store, only_sums)
         except LedgerError as error:  # the existing rows can still be queried
@@ -62,6 +87,12 @@ def import_new(store: Store, only_sums: bool = False) -> None:
         importer.import_new(store, print_error, progress.update, only_sums)
     finally:
         progress.clear()
+
+
+def this_folder() -> WhereClause:
+    """The runs of the current folder, those below it, and those in worktrees of its repository."""
+    folders = dict.fromkeys((os.getcwd(), os.path.realpath(".")))  # noqa: PTH109  # as runs have it
+    return WhereClause().add_folders([*folders, *worktrees_of(".")])
 
 
 def open_memory_ledger(paths: Sequence[str], tools: bool) -> Store:

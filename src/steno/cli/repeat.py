@@ -163,6 +163,7 @@ def _as_json(result: RepeatResult) -> bytes:
             "ok": run.report.ok,
             "counted": not run.is_interrupted,
             "error": run.report.error,
+            "reason": run.report.reason,
             "cost_usd": run.report.cost.usd,
             "tokens": run.report.tokens.total,
             "turns": run.report.turns,

@@ -67,7 +67,7 @@ RUN_ONLY_OPTIONS = (
     "fork",
     "continue_",
     "worktree",
-    "tape",
+    "recording",
     "speed",
     "args",
 )
@@ -481,7 +481,7 @@ def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None
     if report.ok or report.session_id is None or not report.requests:
         return None
     argv = ["steno", "run", "--resume", report.session_id]
-    for name in ("cwd", "tape"):
+    for name in ("cwd", "recording"):
         argv += [] if options.get(name) is None else [option_name(name), str(options[name])]
     if len({attempt.agent for attempt in report.attempts}) > 1:
         options = _adapt_to_fallback_agent(report, options)

@@ -116,9 +116,7 @@ def _build_parser() -> CommandParser:
     add_settings(parser)
     add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")
-    group.add_argument(
-        "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
-    )
+    group.add_argument("--recording", metavar="FILE", help="recording to play (file or folder)")
     group.add_argument(
         "--speed",
         metavar="N",

@@ -48,7 +48,7 @@ def run(args: list[str]) -> int:
     write_result(
         options.form,
         lambda: (
-            _table(store, list(runs()), total, zone, options.top is None)
+            _table(list(runs()), total, zone, options.top is None)
             if shown
             else no_rows_message(store, "runs")
         ),
@@ -61,12 +61,9 @@ def run(args: list[str]) -> int:
 
 
 def _table(
-    store: Store, runs: list[RunSummary], total: dict[str, Any], zone: TimeZone, is_grouped: bool
+    runs: list[RunSummary], total: dict[str, Any], zone: TimeZone, is_grouped: bool
 ) -> list[str]:
-    reports = queries.load_unexplained_reports(store, runs)
-    return view.runs_table(
-        runs, total, detect_style(), time_formatter(zone), is_grouped, reports=reports
-    )
+    return view.runs_table(runs, total, detect_style(), time_formatter(zone), is_grouped)
 
 
 def select_runs(

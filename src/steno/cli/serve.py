@@ -12,7 +12,7 @@ from ..config.files import data_folder
 from ..errors import LedgerError, StenoError
 from ..executables import absolute_search_path
 from ..ledger.queries.filters import TimeZone
-from ..ledger.store import Store
+from ..ledger.store import Store, check_named_ledger
 from ..private_files import create_private_folder, temporary_folder
 from .options import CommandParser, number_type
 from .query_options import import_new, open_waiting_ledger
@@ -44,6 +44,7 @@ def run(args: list[str]) -> int:
             f"the page needs the package {error.name}: pip install 'stenograph[web]'"
         ) from None
     zone = TimeZone(options.timezone)
+    check_named_ledger(options.ledger)
     open_waiting_ledger(options.ledger).close()  # creates or migrates it
     listener = _listen(options.host, options.port)
     token = None if options.no_token else _load_token(options.new_token)

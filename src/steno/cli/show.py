@@ -73,7 +73,8 @@ def run(args: list[str]) -> int:
     printer.agent = agent
     printer.input_format = options.format
     printer.use_heuristics = not options.no_advice
-    printer.show_prices = options.prices
+    is_summary = options.view in (None, "summary")
+    printer.show_prices = options.prices or (options.full and is_summary)
     printer.is_full = options.full
     printer.event_kinds = options.only
     printer.keeps_reports = outputs.is_active
@@ -133,7 +134,10 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         help="also show the cost at list prices and what the cache saved",
     )
     parser.add_argument(
-        "--full", action="store_true", help="with --transcript: show long texts in full"
+        "--full",
+        action="store_true",
+        help="long texts of --transcript in full; in the summary, also what --prices shows, and a "
+        "rating of the cache hit rate",
     )
     parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
     parser.add_argument(
@@ -170,8 +174,8 @@ def _check(parser: CommandParser, options: argparse.Namespace) -> None:
         parser.error("--only needs --events")
     if options.prices and options.view not in (None, "summary"):
         parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
-    if options.full and options.view != "transcript":
-        parser.error("--full needs --transcript")
+    if options.full and options.view not in (None, "summary", "transcript"):
+        parser.error(f"--full cannot be used with --{options.view}")
     if options.view in STREAMING_VIEWS:
         for name in ("exit_from", *DOCUMENTS, "github", "otel"):
             if getattr(options, name):

@@ -9,7 +9,7 @@ import msgspec
 from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.filters import TimeZone, WhereClause
-from ..ledger.store import Store, ledger_exists
+from ..ledger.store import Store, check_named_ledger, ledger_exists
 from ..recording.open import open_recording
 from ..views import runs as view_runs
 from ..views.table import PageStyle
@@ -19,6 +19,7 @@ from .show_views import RECORDING_VIEWS, StoredInput
 
 def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
     """The run or session with this ID prefix."""
+    check_named_ledger(options.ledger)
     if not ledger_exists(options.ledger):
         raise StenoError(f"{name}: no such file, and there is no ledger yet")
     store = open_waiting_ledger(options.ledger)

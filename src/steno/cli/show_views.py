@@ -249,7 +249,8 @@ class SourcePrinter:
         else:
             report, parser = self._build_report(recording)
             extra = price_rows(report, parser.accumulator) if self.show_prices else []
-            lines = card(report, self.style, extra, stored.facts if stored is not None else {})
+            facts = stored.facts if stored is not None else {}
+            lines = card(report, self.style, extra, facts, is_full=self.is_full)
         if stored is not None:
             lines += stored.render_notes(self.style)
         self._print_separator(recording)

@@ -16,7 +16,12 @@ from ..views.formatting import format_duration
 from ..views.team import claims_table, message_lines, request_lines, roster_table
 from .commands import EXIT_FAILED
 from .options import CommandParser, duration_type, show_subcommands
-from .query_options import open_waiting_ledger, write_result
+from .query_options import (
+    open_ledger_for_reading,
+    open_ledger_if_any,
+    open_waiting_ledger,
+    write_result,
+)
 from .terminal import detect_style, print_error, stdin_bytes
 
 EXAMPLES = """commands:
@@ -111,7 +116,7 @@ def run_inbox(args: list[str]) -> int:
     parser.add_argument("--peek", action="store_true", help="leave them unread")
     parser.add_argument("--all", action="store_true", help="include messages that were read")
     options = _parse(parser, args)
-    with _open(options) as store:
+    with closing(open_ledger_for_reading(options.ledger)) as store:
         reader = _member(store, options)
         found = messages.inbox(store, reader, keep_unread=options.peek, include_read=options.all)
     rows = [messages.message_values(one) for one in found]
@@ -218,7 +223,7 @@ def run_claims(args: list[str]) -> int:
     options = _parse(parser, args)
     cwd = os.getcwd()  # noqa: PTH109  # the text as it is
     repository = None if options.all else claims.normalise(".", cwd).repository
-    with _open(options) as store:
+    with closing(open_ledger_for_reading(options.ledger)) as store:
         rows = [state.as_json() for state in claims.list_states(store, repository)]
     write_result(
         options.form,
@@ -244,7 +249,7 @@ def run_roster(args: list[str]) -> int:
     """Run `steno team roster` and return its exit code."""
     parser = _parser("roster", "List active runs with their health.", ROSTER_EXAMPLES, False)
     options = _parse(parser, args)
-    with _open(options) as store:
+    with closing(open_ledger_if_any(options.ledger)) as store:
         rows = [entry.as_json() for entry in roster(store)]
     write_result(
         options.form,
@@ -270,7 +275,7 @@ def run_requests(args: list[str]) -> int:
     parser = _parser("requests", "List permission requests.", REQUESTS_EXAMPLES, False)
     parser.add_argument("--all", action="store_true", help="include decided and expired requests")
     options = _parse(parser, args)
-    with _open(options) as store:
+    with closing(open_ledger_for_reading(options.ledger)) as store:
         open_ = approvals.open_requests(store)
         shown = list_permission_requests(store) if options.all else open_
     ids = [one.id for one in open_]

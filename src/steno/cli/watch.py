@@ -5,14 +5,19 @@ All messages go to stderr through a thread, so that a blocked terminal never del
 
 import argparse
 import os
+import re
 import signal
+import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from msgspec import structs
 
 from .. import agents
 from .. import event as ev
@@ -539,7 +544,26 @@ def _start_sync(options: argparse.Namespace) -> "FolderSync | None":
 
     cwd = options.cwd or str(Path.cwd())
     sync_options = build_sync_options(options, options.sync, WATCH_OPTIONS, strict=options.strict)
+    own = [pattern for stream in (1, 2) for pattern in _own_output(stream, cwd)]
+    sync_options = structs.replace(sync_options, exclude=(*sync_options.exclude, *own))
     return FolderSync(cwd, sync_options, prefer_agent_folder=options.cwd is None)
+
+
+def _own_output(descriptor: int, folder: str) -> Iterator[str]:
+    """The pattern for the file below the folder that a descriptor of ours writes to.
+
+    Each line that is passed through would change it, and so be copied again.
+    """
+    with suppress(OSError):
+        status = os.fstat(descriptor)
+        paths = [Path(f"/proc/self/fd/{descriptor}").resolve(), *Path(folder).iterdir()]
+        root = Path(folder).resolve()
+        for path in paths if stat.S_ISREG(status.st_mode) else ():
+            if path.is_file() and os.path.samestat(path.stat(), status):
+                with suppress(ValueError):  # elsewhere
+                    name = path.resolve().relative_to(root).as_posix()
+                    yield "/" + re.sub(r"([\\*?\[\]!# ])", r"\\\1", name)
+                return
 
 
 def _for_each(add: Callable[[Event], None]) -> BatchSink:

@@ -22,10 +22,11 @@ from .files import (
     load_model_sizes,
     read_settings_file,
 )
-from .options import SETTINGS, SETTINGS_BY_NAME, Setting
+from .options import FORMER_SETTING_NAMES, SETTINGS, SETTINGS_BY_NAME, Setting
 from .values import parse_backend, parse_env, parse_services
 
 __all__ = [
+    "FORMER_SETTING_NAMES",
     "MODEL_SIZES",
     "SETTINGS",
     "SETTINGS_BY_NAME",
@@ -59,6 +60,7 @@ class Settings(Struct, frozen=True):
     settings_files: list[SettingsFile]
     file_layers: list[Layer]
     models_by_size: ModelsBySize
+    notes: list[str] = []  # for people: former names that were used
 
     @property
     def files(self) -> list[Path]:
@@ -106,6 +108,7 @@ def load_settings(
     it, `check_agent` what is wrong with the name of an agent.
     """
     files = [read_settings_file(path) for path in find_settings_files(cwd, environ)]
+    notes = [note for file in files for note in _rename_former(file)]
     for file in files:
         _check_file(file)
     for file in files:
@@ -120,6 +123,10 @@ def load_settings(
     environment_layer: Layer = {}
     for setting in SETTINGS:
         variable = setting.variable
+        former = f"STENO_{setting.former_name.upper()}"
+        if variable and setting.former_name and environ.get(former) and not environ.get(variable):
+            notes.append(f"{former} is now called {variable}")
+            environment_layer[setting.name] = _check_value(setting, environ[former], former)
         if variable is not None and environ.get(variable):  # an empty variable is not set
             environment_layer[setting.name] = _check_value(setting, environ[variable], variable)
     file_layers = [_file_layer(file) for file in files]
@@ -143,6 +150,7 @@ def load_settings(
         settings_files=files,
         file_layers=file_layers,
         models_by_size=load_model_sizes(files),
+        notes=notes,
     )
 
 
@@ -165,6 +173,16 @@ def _check_value(setting: Setting, value: Any, location: str) -> SettingValue:
 
 
 # -- files ---------------------------------------------------------------------------------------
+
+
+def _rename_former(file: SettingsFile) -> list[str]:
+    """Put the values of former names below the new ones; a note about each."""
+    notes = []
+    for name, former in FORMER_SETTING_NAMES.items():
+        if former in file.table and name not in file.table:
+            notes.append(f"{file.location_of(former)}: {former} is now called {name}")
+            file.table[name] = file.table.pop(former)
+    return notes
 
 
 def _check_file(file: SettingsFile) -> None:
@@ -234,7 +252,7 @@ def _file_value(file: SettingsFile, value: Any, *keys: str) -> SettingValue:
     if name == "env" and isinstance(value, dict):
         _check_env(file, value)
     parsed = _check_value(SETTINGS_BY_NAME[name], value, location)
-    if name in ("add_dir", "mcp_config"):
+    if name in ("add_dirs", "mcp_config"):
         return SettingValue(tuple(_resolve_path(file, path) for path in parsed.value), location)
     if name == "json_schema" or (name == "program" and "/" in parsed.value):
         return SettingValue(_resolve_path(file, parsed.value), location)

@@ -55,10 +55,12 @@ class Setting(Struct, frozen=True):
     is_per_agent: bool = False  # in a file, only below [agents.NAME]
     is_file_setting: bool = True  # allowed in a file
     choices: tuple[str, ...] = ()
+    flag: str = ""  # the option, where the name does not say it
+    former_name: str = ""  # still accepted in files and variables
 
     @property
     def option(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.flag or "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str | None:
@@ -121,12 +123,14 @@ _AGENT_SETTINGS = (
     ),
     Setting("system_prompt", parse_text, "TEXT", "text to append to the system prompt"),
     Setting(
-        "add_dir",
+        "add_dirs",
         parse_paths,
         "DIR",
         "additional folder the agent may work in",
         (),
         is_repeatable=True,
+        flag="--add-dir",
+        former_name="add_dir",
     ),
     Setting(
         "mcp_config", parse_paths, "FILE", "MCP servers: a file or JSON", (), is_repeatable=True
@@ -408,3 +412,4 @@ SETTINGS = (
     *_OTEL_SETTINGS,
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
+FORMER_SETTING_NAMES = {one.name: one.former_name for one in SETTINGS if one.former_name}

@@ -1,13 +1,14 @@
 """Checked runs as JUnit XML, for the test reports of CI systems: a run is a test case."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ..checks.policy import CheckResult
 from ..checks.rules import RuleFinding
 from ..codec.redact import redact
-from ..report import Report
+from ..report import Report, first_line
 from ..views.check import ACROSS_NAME
 from ..views.formatting import clean_lines
 
@@ -21,8 +22,8 @@ def junit_xml(results: Sequence[CheckResult], across: Sequence[RuleFinding]) -> 
     Each run has a suite of its own: the schemas allow properties only there.
     """
     root = Element("testsuites", {"name": "steno"})
-    for result in results:
-        _add_run(root, result)
+    for result, name in zip(results, _case_names(results), strict=True):
+        _add_run(root, result, _xml_text(name))
     if across:
         suite = SubElement(root, "testsuite", _suite_names(ACROSS_NAME, is_failed=True))
         case = SubElement(suite, "testcase", {"name": ACROSS_NAME, "classname": "steno"})
@@ -39,9 +40,18 @@ def _suite_names(name: str, is_failed: bool) -> dict[str, str]:
     return {"name": name, **counts}
 
 
-def _add_run(root: Element, result: CheckResult) -> None:
+def _case_names(results: Sequence[CheckResult]) -> list[str]:
+    """The names given by users; where several runs share one, with what tells them apart."""
+    names = [result.report.name or result.name for result in results]
+    uses = Counter(names)
+    return [
+        f"{name} ({result.name})" if uses[name] > 1 and name != result.name else name
+        for name, result in zip(names, results, strict=True)
+    ]
+
+
+def _add_run(root: Element, result: CheckResult, name: str) -> None:
     report = result.report
-    name = _xml_text(result.name)
     time = _time_of([report])
     suite = SubElement(root, "testsuite", {**_suite_names(name, not result.ok), **time})
     properties = SubElement(suite, "properties")
@@ -63,6 +73,7 @@ def _properties(report: Report) -> dict[str, object]:
     tokens = report.tokens
     return {
         "verdict": report.verdict,
+        "reason": report.reason,
         "agent": report.agent,
         "model": report.model,
         "session_id": report.session_id,
@@ -82,7 +93,7 @@ def _properties(report: Report) -> dict[str, object]:
 def _add_failures(case: Element, findings: Iterable[RuleFinding]) -> None:
     for finding in findings:
         message = _xml_text(finding.message)
-        names = {"type": finding.rule, "message": message}
+        names = {"type": finding.rule, "message": first_line(message)}
         SubElement(case, "failure", names).text = "\n".join([message, *_evidence(finding)])
 
 

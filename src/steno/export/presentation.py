@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ..codec.colours import strip_colours
+from ..codec.colours import strip_colours, strip_tag
 from ..report import Report
-from ..views.formatting import format_compact, format_duration, format_money, strip_tag
+from ..views.formatting import format_compact, format_duration, format_money
 from .steps import MAX_SUMMARY_CHARS, Step, StepRequest, ToolUse
 
 STEP_LABELS = {

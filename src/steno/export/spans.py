@@ -312,11 +312,13 @@ def _run_attributes(report: Report) -> Attributes:
 
 def _usage_attributes(tokens: Tokens | ev.Usage) -> Attributes:
     """`input_tokens` includes those of the cache, as the conventions ask for."""
+    # While an answer is streamed, its output so far is not what it will have used.
+    is_final = not isinstance(tokens, ev.Usage) or tokens.final
     parts = (tokens.input, tokens.cache_write, tokens.cache_read)
     known = [part for part in parts if part is not None]
     return {
         "gen_ai.usage.input_tokens": sum(known) if known else None,
-        "gen_ai.usage.output_tokens": tokens.output,
+        "gen_ai.usage.output_tokens": tokens.output if is_final else None,
         "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write,
         "gen_ai.usage.cache_read.input_tokens": tokens.cache_read,
         "gen_ai.usage.reasoning.output_tokens": tokens.reasoning,

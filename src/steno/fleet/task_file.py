@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..agents import REPLAY_AGENT_NAME, unknown_agent_message
-from ..config import SETTINGS_BY_NAME, require_known_name
+from ..config import FORMER_SETTING_NAMES, SETTINGS_BY_NAME, require_known_name
 from ..config.files import toml_error_message
 from ..errors import StenoError
 from ..runner.prepare import check_worktree_name
@@ -29,6 +29,7 @@ MAX_SUGGESTED_NAMES = 2000  # compared with a misspelt one
 SECRET_FIELDS = ("env", "backend")  # values that messages don't show
 # Settings that a task cannot have: they belong to the command.
 COMMAND_SETTINGS = ("ledger", "exit_from", "feed", "quiet", "steer", "name", "tag")
+FORMER_FIELDS = {former: name for name, former in FORMER_SETTING_NAMES.items()}
 RENAMED_SETTINGS = {"resume_on": "retry"}  # as the option of `steno fleet batch`
 SETTING_FIELDS = {
     RENAMED_SETTINGS.get(name, name): name
@@ -55,7 +56,7 @@ FIELDS = (*OWN_FIELDS, *SETTING_FIELDS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOML_TASK = re.compile(r"\s*\[\[\s*task\s*\]\]")
 # In a CSV file, a cell of these is JSON, or words with spaces between them.
-PATH_LIST_FIELDS = ("add_dir", "mcp_config")  # a text is one path
+PATH_LIST_FIELDS = ("add_dirs", "add_dir", "mcp_config")  # a text is one path
 LIST_FIELDS = (
     *("depends_on", "args"),
     *(
@@ -261,7 +262,11 @@ class TaskReader:
         place = f"{self._path}:{line}"
         for name in table:
             _require_field(name, f"{place}: unknown field {name!r}")
-        table = {name: value for name, value in table.items() if value is not None}
+        table = {
+            FORMER_FIELDS.get(name, name): value
+            for name, value in table.items()
+            if value is not None
+        }
         name = self._name(place, line, table)
         variables = _text_table(place, "vars", table.get("vars", {}))
         needs = _names(place, table.get("depends_on", []))
@@ -419,7 +424,7 @@ class TaskReader:
             return tuple(self._resolve(place, field, item) for item in value)
         if value.lstrip().startswith("{"):
             return value
-        if field == "add_dir":
+        if field == "add_dirs":
             return self._folder_of(place, field, value, "")
         return self._file(place, field, value)
 
@@ -433,7 +438,7 @@ class TaskReader:
         _check_agent(f"{place}: agent", values)
         recording = _text(place, "recording", table.get("recording"))
         if recording is not None:
-            values["tape"] = self._file(place, "recording", recording)
+            values["recording"] = self._file(place, "recording", recording)
         if "speed" in table:
             values["speed"] = _number(place, "speed", table["speed"])
         if "args" in table:
@@ -467,9 +472,9 @@ def _check_agent(label: str, options: Mapping[str, Any]) -> None:
 def _check_replay(place: str, options: Mapping[str, Any]) -> None:
     """The agent `replay` needs a recording; other agents take none."""
     is_replay = options.get("agent") == REPLAY_AGENT_NAME
-    if is_replay and "tape" not in options:
+    if is_replay and "recording" not in options:
         raise StenoError(f"{place}: recording: missing; the agent {REPLAY_AGENT_NAME} needs one")
-    for name, field in (("tape", "recording"), ("speed", "speed")):
+    for name, field in (("recording", "recording"), ("speed", "speed")):
         if name in options and not is_replay:
             raise StenoError(f'{place}: {field}: needs agent "{REPLAY_AGENT_NAME}"')
 
@@ -480,6 +485,7 @@ def _key(content: Table) -> str:
 
 
 def _require_field(field: str, message: str) -> None:
+    field = FORMER_FIELDS.get(field, field)
     new_name = RENAMED_SETTINGS.get(field)
     if new_name is not None:
         raise StenoError(f"{message}; did you mean {new_name}?")

@@ -1,15 +1,17 @@
 """Results of queries, with their JSON form."""
 
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from ..analysis.context import build_context, context_level, hp_and_status
 from ..analysis.usage import cache_hit_rate, nano_to_usd, sum_optional
-from ..report import Context, ContextOverhead, Cost, RunOrigin, Tokens
+from ..report import Context, ContextOverhead, Cost, RunOrigin, Tokens, failure_reason
 from .rows import utc_datetime, utc_iso
 from .totals import UsageTotals
 
@@ -26,7 +28,7 @@ RUN_COLUMN_TYPES: dict[str, type] = {
     "duration_ms": int,
     "verdict": str,
     "ok": bool,
-    "error": str,
+    **dict.fromkeys(("error", "reason"), str),
     **dict.fromkeys(("exit_code", "turns", "requests"), int),
     **{f"tokens_{name}": int for name in Tokens.__struct_fields__},
     "cache_hit_rate": float,
@@ -42,6 +44,17 @@ RUN_COLUMN_TYPES: dict[str, type] = {
 def decode_tags(text: str | None) -> dict[str, str]:
     """The labels in the column `tags`."""
     return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+
+
+class StoredFailure(Struct):
+    """The part of a stored report that says why the run did not succeed."""
+
+    verdict: str
+    ok: bool = False
+    error: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    result: str | None = None
+    text: str = ""
 
 
 class RunSummary(Struct):
@@ -90,6 +103,7 @@ class RunSummary(Struct):
     branch: str | None
     commit: str | None
     pull_request: str | None
+    packed_report: bytes | None = None  # of a failed run without an error
     short_id: str = ""  # shortest unique prefix of the id
     task_prompt: str | None = None  # of a later attempt: what the task was started with
 
@@ -112,6 +126,11 @@ class RunSummary(Struct):
     def cost(self) -> Cost:
         """Cost, and where the figure comes from."""
         return Cost(nano_to_usd(self.cost_nano), self.cost_source)
+
+    @property
+    def usd(self) -> float | None:
+        """The cost in dollars; None if unknown."""
+        return nano_to_usd(self.cost_nano)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -146,6 +165,19 @@ class RunSummary(Struct):
         return self.verdict or "running"
 
     @property
+    def reason(self) -> str | None:
+        """Why it did not succeed, on one line; None of a success, and while it is active."""
+        if self.verdict is None:
+            return None
+        ok = bool(self.ok) and self.verdict == "success"
+        outcome = StoredFailure(verdict=self.verdict, ok=ok, error=self.error)
+        if self.packed_report is not None:
+            with suppress(zlib.error, msgspec.MsgspecError):
+                data = zlib.decompress(self.packed_report)
+                outcome = msgspec.json.decode(data, type=StoredFailure)
+        return failure_reason(outcome)
+
+    @property
     def tokens(self) -> Tokens:
         """Tokens used."""
         parts = (self.input, self.cache_write, self.cache_read, self.output)
@@ -176,10 +208,11 @@ class RunSummary(Struct):
             "verdict": self.verdict,
             "ok": bool(self.ok) if self.verdict is not None else None,
             "error": self.error,
+            "reason": self.reason,
             "exit_code": self.exit_code,
             "turns": self.turns,
             "requests": self.requests,
-            "tokens": self.tokens,
+            "tokens": to_builtins(self.tokens),
             "cache_hit_rate": cache_hit_rate(self.tokens),
             "cost": cost,
             "context": context,
@@ -190,7 +223,7 @@ class RunSummary(Struct):
             "prompt": self.prompt,
             "name": self.name,
             "tags": self.tags,
-            "origin": self.origin,
+            "origin": to_builtins(self.origin),
         }
 
 
@@ -287,9 +320,9 @@ class SessionSummary(Struct):
             "prompts": self.prompts,
             "turns": self.turns,
             **self.totals.as_json(),
-            "context": self.context,
+            "context": to_builtins(self.context),
             "stop": self.stop,
-            "origin": self.origin,
+            "origin": to_builtins(self.origin),
         }
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from threading import Event, Thread
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "LockPolicy",
     "Row",
     "Store",
+    "check_named_ledger",
     "default_ledger_path",
     "ledger_exists",
     "ledger_location",
@@ -48,7 +50,21 @@ def ledger_url(location: str | None = None, environ: Mapping[str, str] = os.envi
 def ledger_exists(location: str | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether opening the ledger would not create a file. Servers are not contacted."""
     url = ledger_url(location, environ)
-    return "://" in url or Path(url).exists()
+    scheme, separator, _ = url.partition("://")
+    return Path(_sqlite_path(url)).exists() if scheme == "sqlite" or not separator else True
+
+
+def check_named_ledger(
+    location: str | None = None, environ: Mapping[str, str] = os.environ
+) -> None:
+    """LedgerError if a ledger was named that does not exist: its path may be mistyped."""
+    if ledger_exists(location, environ) or not (location or environ.get("STENO_LEDGER")):
+        return
+    url = ledger_url(location, environ)
+    source = "--ledger" if location else "STENO_LEDGER"
+    raise LedgerError(
+        f"{url}: no such ledger ({source}); to create it: steno ledger import --ledger {quote(url)}"
+    )
 
 
 def ledger_location(location: str | None = None) -> str:

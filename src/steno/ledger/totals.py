@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import astuple
 
 from ..analysis.usage import cache_hit_rate, nano_to_usd
@@ -216,7 +216,7 @@ class UsageTotals(Struct):
         }
         return {
             "requests": self.known_requests,
-            "tokens": self.tokens,
+            "tokens": to_builtins(self.tokens),
             "cache_hit_rate": self.cache_hit_rate,
             "cost": cost,
         }
@@ -309,8 +309,8 @@ class UsageBlock(Struct):
             "active": self.is_active,
             "models": [row.key for row in self.row.models],
             **self.row.totals.as_json(),
-            "burn_rate": self.burn_rate if self.is_active else None,
-            "projection": self.projection if self.is_active else None,
+            "burn_rate": to_builtins(self.burn_rate) if self.is_active else None,
+            "projection": to_builtins(self.projection) if self.is_active else None,
         }
 
 

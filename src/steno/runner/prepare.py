@@ -100,7 +100,7 @@ RUN_ONLY_OPTIONS = (
     "continue_",
     "cwd",
     "worktree",
-    "tape",
+    "recording",
     "speed",
     "args",
 )
@@ -108,8 +108,10 @@ TEXT_OPTION_TYPES = {
     "session_id": str,
     "resume": str,
     "cwd": str | os.PathLike,
-    "tape": str | os.PathLike,
+    "recording": str | os.PathLike,
 }
+# Of recorded and queued tasks of earlier versions, and of programs that were written for them.
+FORMER_OPTION_NAMES = {"tape": "recording", "add_dir": "add_dirs"}
 MODEL_OPTIONS = ("model", "fallback_model")
 EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
@@ -129,6 +131,7 @@ def prepare_task(
     """Check prompt and options. `option_label` gives an option's name in messages."""
     if not isinstance(prompt, str):
         raise StenoError(f"prompt: expected a string, found {prompt!r}")
+    options = {FORMER_OPTION_NAMES.get(name, name): value for name, value in options.items()}
     for name in options:
         require_known_name(
             name,
@@ -160,6 +163,7 @@ class TaskSetupBuilder:
         self.settings = load_settings(
             own, os.environ, Path(self.cwd), option_label, agents.unknown_agent_message
         )
+        self.notes += self.settings.notes
         self._deadline: float | None = None
         if self.settings["deadline"] is not None:
             self._deadline = self._resolve_deadline(self.settings["deadline"])
@@ -251,7 +255,7 @@ class TaskSetupBuilder:
             raise StenoError("the prompt contains unpaired surrogates")
         self._check_session()
         for name, exists, kind in (
-            ("add_dir", Path.is_dir, "folder"),
+            ("add_dirs", Path.is_dir, "folder"),
             ("mcp_config", Path.is_file, "file"),
         ):
             # JSON in place of a path stays.
@@ -298,11 +302,11 @@ class TaskSetupBuilder:
 
         # The agent `replay` needs a recording; other agents take none.
         replay = f"{self._option_label('agent')} {agents.REPLAY_AGENT_NAME}"
-        recording = self._run_only_options["tape"]
+        recording = self._run_only_options["recording"]
         if self._is_replay and not recording:
-            raise StenoError(f"{replay} needs a recording: {self._option_label('tape')} FILE")
+            raise StenoError(f"{replay} needs a recording: {self._option_label('recording')} FILE")
         if not self._is_replay and (recording or self._run_only_options["speed"] is not None):
-            option = self._option_label("tape" if recording else "speed")
+            option = self._option_label("recording" if recording else "speed")
             raise StenoError(f"{option} needs {replay}")
 
         if fallback_builder is not None:
@@ -455,7 +459,7 @@ class TaskSetupBuilder:
     def build(self) -> TaskSetup:
         """The setup of the task."""
         settings = self.settings
-        recording = self._run_only_options["tape"]
+        recording = self._run_only_options["recording"]
         speed = self._run_only_options["speed"]
         return TaskSetup(
             launch_options=self._launch_options(),
@@ -504,7 +508,7 @@ class TaskSetupBuilder:
             resume=options["resume"],
             fork=bool(options["fork"]),
             continue_=bool(options["continue_"]),
-            add_dirs=self._paths["add_dir"],
+            add_dirs=self._paths["add_dirs"],
             mcp_config=self._paths["mcp_config"],
             max_turns=turn_limits(self.settings["max_turns"])[0],
             max_cost=self._max_cost,

@@ -58,7 +58,8 @@ def _run_state(info: RunInfo) -> dict[str, Any]:
         "elapsed_s": round(now - info.started, 3),
         "waits_s": None if info.waits_until is None else max(0.0, round(info.waits_until - now, 3)),
         "cwd": info.cwd,
-        "tape": info.tape,
+        "recording": info.tape,
+        "tape": info.tape,  # its name before 0.1
         "takes_messages": info.steer,
         "name": info.name,
         "prompt": info.prompt,

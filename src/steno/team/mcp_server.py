@@ -6,6 +6,7 @@ pauses, so that other calls are answered meanwhile and the end of the input ends
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ from ..runner.run_status import run_state
 from ..runner.setup import MAX_PERMISSION_SECONDS
 from . import approvals, claims, messages
 from .mcp_input import MessageLines
-from .roster import Member, find_member, put_presence, roster
+from .roster import Member, find_member, person, put_presence, roster
 
 if TYPE_CHECKING:
     from anyio import AsyncFile
@@ -61,6 +62,8 @@ class TeamServer:
     ) -> None:
         self._location = location
         self._run = run
+        # Outside of a run, two sessions of one person do not hold each other's files.
+        self._guest_id = f"{person().id}.{secrets.token_hex(4)}"
         self._cwd = os.getcwd()  # noqa: PTH109  # the text as it is
         self._permission_timeout = permission_timeout
         # Permissions have threads of their own, and the others are few: however many calls there
@@ -83,6 +86,12 @@ class TeamServer:
                 await server.run(reader, writer, server.create_initialization_options())
         finally:
             presence.cancel()
+            if self._run is None:  # no other process has this owner
+                with suppress(StenoError):
+                    await self._with_ledger(self._release_all)
+
+    def _release_all(self, store: Store) -> None:
+        claims.release(store, self._member(store))
 
     def build(self) -> MCPServer[Any]:
         server: MCPServer[Any] = MCPServer(
@@ -113,6 +122,8 @@ class TeamServer:
         return await asyncio.get_running_loop().run_in_executor(threads or self._threads, act)
 
     def _member(self, store: Store) -> Member:
+        if self._run is None:
+            return Member(id=self._guest_id, name=person().id)
         return find_member(store, self._run)
 
     async def _report_presence(self) -> None:

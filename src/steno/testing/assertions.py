@@ -96,7 +96,7 @@ def failure_message(report: Report, findings: Sequence[RuleFinding]) -> str:
     tokens = "?" if report.tokens.total is None else f"{report.tokens.total:,}"
     cost = "unknown cost" if report.cost.usd is None else f"${report.cost.usd:.4f}"
     agent = " ".join(filter(None, (report.agent, report.agent_version)))
-    reason = f": {report.error}" if report.error else ""
+    reason = f": {report.reason}" if report.reason else ""
     lines.append(f"the run: {report.verdict}{reason} · {agent} · {tokens} tokens · {cost}")
     if report.source is not None:
         lines.append(f"to see it: steno show {report.source}")

@@ -4,7 +4,9 @@ pytest loads this module at every start, also for projects that do not use it: e
 imported inside the fixtures.
 """
 
+import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +41,9 @@ class RunFigures(NamedTuple):
     is_live: bool
 
 
+CI_VARIABLE = "CI"  # GitHub Actions, GitLab and most others set it
+CI_NOTE = f" (an error, as {CI_VARIABLE} is set)"
+NOT_RUN = pytest.StashKey[int]()
 RUNS = pytest.StashKey[list[RunFigures]]()
 REPETITION = pytest.StashKey[int]()
 
@@ -136,6 +141,7 @@ def _run_agent(
     except NotRecordedError as miss:
         if item.config.getoption("--steno-require"):
             pytest.fail(str(miss), pytrace=False)
+        item.user_properties.append((f"{PREFIX}not_recorded", True))
         pytest.skip(str(miss))
     runs = item.stash[RUNS]
     runs.append(RunFigures(report.verdict, report.tokens.total or 0, report.cost.usd, is_live))
@@ -258,6 +264,24 @@ def _outcome(call: pytest.TestReport) -> str:
     return f"failed: {' '.join(message.split())[:200]}"
 
 
+# -- sessions without a run ------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A job that skipped all its agent tests checked nothing: in CI, it fails."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reports = [] if reporter is None else [*chain.from_iterable(reporter.stats.values())]
+    calls = [report for report in reports if getattr(report, "when", None) == "call"]
+    properties = [dict(report.user_properties) for report in calls]
+    skipped = sum(f"{PREFIX}not_recorded" in found for found in properties)
+    if not skipped or any(f"{PREFIX}runs" in found for found in properties):
+        return
+    session.config.stash[NOT_RUN] = skipped
+    if os.environ.get(CI_VARIABLE) and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 # -- figures -------------------------------------------------------------------------------------
 
 
@@ -291,6 +315,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if getattr(report, "when", None) == "call"
         and f"{PREFIX}runs" in (properties := dict(report.user_properties))
     ]
+    skipped = terminalreporter.config.stash.get(NOT_RUN, 0)
+    if skipped and not tests:
+        terminalreporter.section("agent runs")
+        terminalreporter.write_line(
+            f"no agent test ran: {skipped} skipped, because their runs are not recorded; to record "
+            f"them: --steno-live{CI_NOTE if os.environ.get(CI_VARIABLE) else ''}"
+        )
     if not tests:
         return
     runs, live, tokens = (

@@ -14,24 +14,25 @@ from ..ledger.queries.budget import list_budgets
 from ..ledger.queries.filters import TimeRange, TimeZone, WhereClause
 from ..ledger.queries.limits import LimitStatus, list_limits
 from ..ledger.results import BudgetStatus, RunSummary
-from ..ledger.store import ledger_exists, open_ledger
-from ..report import Report
+from ..ledger.store import check_named_ledger, ledger_exists, open_ledger
 from ..runner.run_status import active_run_states
 from ..views.formatting import (
     format_cents,
     format_count,
+    format_duration,
+    format_money,
     gauge,
     single_line,
     verdict_colour,
 )
 from ..views.limits import format_span, utilization_colour, window_label
 from ..views.live import STATE_STYLES, format_clock
-from ..views.runs import failure_reason
-from ..views.table import HP_COLOURS, Cell, Column, PageStyle, render_table
+from ..views.ps import activity, context_cell
+from ..views.runs import cost_text
+from ..views.table import Cell, Column, PageStyle, render_table
 
 MAX_RECENT_RUNS = 200
 GAUGE_COLUMNS = 10
-CONTEXT_GAUGE_COLUMNS = 5
 COLUMNS = (
     Column("id"),
     Column("state"),
@@ -81,14 +82,13 @@ def load_snapshot(ledger: str | None) -> Snapshot:
     now = now_ms()
     active = active_run_states()
     recent: list[RunSummary] = []
-    reports: dict[str, Report] = {}
     limits: list[LimitStatus] = []
     budgets: list[BudgetStatus] = []
     today: dict[str, Any] = {"runs": 0, "failed": 0, "cost": {"usd": None}}
+    check_named_ledger(ledger)
     if ledger_exists(ledger):
         with closing(open_ledger(ledger, read_only=True)) as store:
             recent = run_queries.list_runs(store, WhereClause(), MAX_RECENT_RUNS)
-            reports = run_queries.load_unexplained_reports(store, recent)
             limits = list_limits(store, now)
             budgets = list_budgets(store, zone, now)
             midnight = zone.start_of_day(zone.to_local(now).date())
@@ -98,31 +98,22 @@ def load_snapshot(ledger: str | None) -> Snapshot:
     ids = list({*known, *(run.id for run in recent)})
     shorts = run_queries.unique_prefixes(ids, ids)
     rows = [_active_run(row, shorts[row["run_id"]]) for row in reversed(active)]
-    rows += [
-        _recent_run(run, shorts[run.id], reports.get(run.id), zone)
-        for run in recent
-        if run.id not in known
-    ]
+    rows += [_recent_run(run, shorts[run.id], zone) for run in recent if run.id not in known]
     return Snapshot(rows, limits, budgets, today, now)
 
 
 def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
     state = str(row["state"])
-    activity = " ".join(filter(None, (row["tool"], row["target"])))
-    activity = activity or row["name"] or row["prompt"] or ""
-    if row["waits_s"] is not None:
-        activity = f"next attempt in {format_clock(row['waits_s'])}"
-    context = row["context"]
     cells: list[Cell | str] = [
         short,
         Cell(state, STATE_STYLES.get(state, "red")),
         "now",
         format_clock(row["elapsed_s"]),
-        format_cents(row["cost_usd"]) or "",
-        _context_cell(context["fraction"], context["status"]),
+        format_money(row["cost_usd"]) if row["cost_usd"] is not None else "",
+        context_cell(row["context"]["fraction"]),
         row["agent"],
         row["cwd"] or "",
-        activity,
+        activity(row) or row["name"] or row["prompt"] or "",
     ]
     return TopRun(
         run_id=row["run_id"],
@@ -131,15 +122,13 @@ def _active_run(row: Mapping[str, Any], short: str) -> TopRun:
         agent=row["agent"],
         state=state,
         cells=cells,
-        recording=row["tape"],
+        recording=row["recording"],
         cwd=row["cwd"],
         prompt=row["prompt"] or "",
     )
 
 
-def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZone) -> TopRun:
-    has_failed = run.verdict not in (None, "success")
-    reason = failure_reason(run, report) if has_failed else ""
+def _recent_run(run: RunSummary, short: str, zone: TimeZone) -> TopRun:
     fraction = None
     if run.context_used is not None and run.context_limit:
         fraction = run.context_used / run.context_limit
@@ -148,12 +137,12 @@ def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZo
         short,
         Cell(run.state, verdict_colour(run.verdict) if run.verdict else "cyan"),
         when,
-        "" if run.duration_ms is None else format_clock(run.duration_ms / 1000),
-        format_cents(nano_to_usd(run.cost_nano)) or "",
-        _context_cell(fraction, None),
+        "" if run.duration_ms is None else format_duration(run.duration_ms),
+        cost_text(run),
+        context_cell(fraction),
         run.agent or "",
         run.project or "",
-        reason or run.title,
+        run.reason or run.title,
     ]
     return TopRun(
         run_id=run.id,
@@ -166,13 +155,6 @@ def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZo
         cwd=run.project,
         prompt=run.title,
     )
-
-
-def _context_cell(fraction: float | None, status: str | None) -> Cell | str:
-    if fraction is None:
-        return ""
-    text = f"{gauge(fraction, CONTEXT_GAUGE_COLUMNS)} {fraction:.0%}"
-    return Cell(text, HP_COLOURS.get(status or "", ""))
 
 
 def run_lines(runs: Sequence[TopRun], style: PageStyle) -> tuple[str, list[str]]:

@@ -2,9 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from ..ledger.results import RunSummary
 from ..workspace.changes import Change
-from .formatting import TAB_WIDTH, clean, format_count, format_number
-from .table import CHANGE_COLOURS, Cell, Column, PageStyle, render_table
+from .formatting import TAB_WIDTH, clean, format_count, format_number, single_line
+from .table import (
+    CHANGE_COLOURS,
+    Cell,
+    Column,
+    PageStyle,
+    headline,
+    render_table,
+)
 
 COLUMNS = (
     Column("change"),
@@ -15,6 +23,11 @@ COLUMNS = (
     Column("mode", drop_priority=4),
 )
 DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def run_line(run: RunSummary, style: PageStyle) -> list[str]:
+    """Which run is shown: ID, verdict, title."""
+    return headline(style, f"run {run.short_id}", "cyan", f"{run.state}  {single_line(run.title)}")
 
 
 def changes_table(changes: Sequence[Change], style: PageStyle) -> list[str]:

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from ..codec.colours import strip_colours
-
 # Needed by scripts and emoji, and harmless: joiners and the soft hyphen.
 _JOINERS = "\u00ad\u200c\u200d"
 # Control characters, direction marks and line separators that JSON allows unescaped.
@@ -139,36 +137,36 @@ def wrap(text: str, columns: int, used: int = 0) -> Iterator[str]:
 UNKNOWN = "unknown"
 
 # Colour of each verdict, and its explanation where the run gives none.
-VERDICT_DISPLAY = {
-    "success": ("green", "the run finished, and the agent reports success"),
-    "max_turns": ("yellow", "turn limit reached before the work was finished"),
-    "max_budget": ("yellow", "budget reached before the work was finished"),
-    "rate_limit": ("yellow", "rate or usage limit reached"),
-    "auth": ("red", "API key or login rejected"),
-    "billing": ("red", "out of credit, or a payment is due"),
-    "api": ("red", "the model service returned an error"),
-    "network": ("red", "the model service could not be reached"),
-    "invalid_request": ("red", "the model service rejected the request as invalid"),
-    "context_full": ("yellow", "the conversation no longer fits the model's context window"),
-    "refused": ("red", "the model declined the request"),
-    "permission": ("yellow", "calls were denied, and the work stopped there"),
-    "interactive": ("yellow", "the run ended with an unanswered question"),
-    "background_task": ("yellow", "the run ended before its background work finished"),
-    "stopped": ("yellow", "a hook or the agent's own loop detection stopped the run"),
-    "policy": ("red", "a rule of a policy was broken; steno stopped the run"),
-    "empty": ("yellow", "the agent reported success without an answer"),
-    "no_result": ("yellow", "the recording ends without a complete result"),
-    "stalled": ("red", "no output for too long; steno stopped the run"),
-    "timeout": ("red", "time limit reached; steno stopped the run"),
-    "interrupted": ("yellow", "interrupted (Ctrl-C)"),
-    "killed": ("red", "the agent's process was killed"),
-    "subprocess": ("red", "the agent's process failed"),
-    "not_found": ("red", "the agent's program was not found"),
+VERDICT_COLOURS = {
+    "success": "green",
+    "max_turns": "yellow",
+    "max_budget": "yellow",
+    "rate_limit": "yellow",
+    "auth": "red",
+    "billing": "red",
+    "api": "red",
+    "network": "red",
+    "invalid_request": "red",
+    "context_full": "yellow",
+    "refused": "red",
+    "permission": "yellow",
+    "interactive": "yellow",
+    "background_task": "yellow",
+    "stopped": "yellow",
+    "policy": "red",
+    "empty": "yellow",
+    "no_result": "yellow",
+    "stalled": "red",
+    "timeout": "red",
+    "interrupted": "yellow",
+    "killed": "red",
+    "subprocess": "red",
+    "not_found": "red",
 }
 
 
 def verdict_colour(verdict: str) -> str:
-    return VERDICT_DISPLAY.get(verdict, ("red", ""))[0]
+    return VERDICT_COLOURS.get(verdict, "red")
 
 
 def format_number(number: int | None) -> str:
@@ -270,12 +268,6 @@ def format_epoch(seconds: int) -> str:
         return format_time(datetime.fromtimestamp(seconds).astimezone())
     except (OverflowError, ValueError, OSError):
         return f"{seconds} s after 1970"
-
-
-def strip_tag(text: str) -> str:
-    """An error text without colours and the XML-like tag that some agents wrap around it."""
-    text = strip_colours(text)
-    return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text
 
 
 EIGHTH_BLOCKS = " ▏▎▍▌▋▊▉"

@@ -1,12 +1,14 @@
-"""Table of active runs, from the rows of `steno ps --json`."""
+"""Table of active runs, from the rows of `steno ps --json`; `steno top` shares its cells."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .formatting import format_compact, format_money
+from ..analysis.context import hp_and_status
+from .formatting import format_compact, format_money, gauge
 from .live import STATE_STYLES, format_clock
 from .table import HP_COLOURS, Cell, Column, PageStyle, render_table
 
+GAUGE_COLUMNS = 3
 COLUMNS = (
     Column("id"),
     Column("agent", drop_priority=7),
@@ -15,7 +17,7 @@ COLUMNS = (
     Column("turns", align_right=True, drop_priority=5),
     Column("tokens", align_right=True, drop_priority=4),
     Column("cost", align_right=True, drop_priority=3),
-    Column("context", align_right=True, drop_priority=2),
+    Column("context", drop_priority=2),
     Column("activity", drop_priority=6, can_truncate=True),
     Column("project", drop_priority=8, can_truncate=True, keep_end=True),
     Column("name", drop_priority=2, can_truncate=True),
@@ -38,19 +40,24 @@ def _row(row: Mapping[str, Any]) -> list[Cell | str]:
         str(row["turns"] or ""),
         format_compact(row["tokens"]) if row["tokens"] else "",
         format_money(row["cost_usd"]) if row["cost_usd"] is not None else "",
-        _context_cell(row["context"]),
-        " ".join(filter(None, (row["tool"], row["target"]))) or _wait_text(row["waits_s"]),
+        context_cell(row["context"]["fraction"]),
+        activity(row),
         row["cwd"] or "",
         row["name"] or "",
         row["prompt"],
     ]
 
 
-def _context_cell(context: Mapping[str, Any]) -> Cell | str:
-    if context["hp"] is None:
+def context_cell(fraction: float | None) -> Cell | str:
+    """The used part of the context window; empty if unknown."""
+    if fraction is None:
         return ""
-    return Cell(f"{context['hp']:.0f}% HP", HP_COLOURS.get(context["status"], ""))
+    _, status = hp_and_status(fraction)
+    return Cell(f"{gauge(fraction, GAUGE_COLUMNS)} {fraction:.0%}", HP_COLOURS[status])
 
 
-def _wait_text(seconds: float | None) -> str:
-    return "" if seconds is None else f"next attempt in {format_clock(seconds)}"
+def activity(row: Mapping[str, Any]) -> str:
+    """The current tool call, or the wait for the next attempt."""
+    if row["waits_s"] is not None:
+        return f"next attempt in {format_clock(row['waits_s'])}"
+    return " ".join(filter(None, (row["tool"], row["target"])))

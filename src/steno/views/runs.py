@@ -1,16 +1,13 @@
 """Lists of runs and sessions, and the summary of one session."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..analysis.usage import nano_to_usd
 from ..ledger.results import Note, RunSummary, SessionSummary
 from ..ledger.totals import UsageTotals
-from ..report import Report
 from .formatting import (
     UNKNOWN,
-    VERDICT_DISPLAY,
     format_compact,
     format_count,
     format_duration,
@@ -18,11 +15,9 @@ from .formatting import (
     format_money,
     format_number,
     gauge,
-    strip_tag,
     unknown_runs,
     verdict_colour,
 )
-from .summary import verdict_reason
 from .table import (
     HP_COLOURS,
     Cell,
@@ -78,18 +73,14 @@ def runs_table(
     style: PageStyle,
     when: LocalTimeFormatter,
     group_attempts: bool = True,
-    reports: Mapping[str, Report] = MappingProxyType({}),
 ) -> list[str]:
-    """One line per run, and the totals. Earlier attempts of a task follow its last one.
-
-    `reports` of runs without an error explain their verdicts.
-    """
+    """One line per run, and the totals. Earlier attempts of a task follow its last one."""
     rows = []
     format_start = _without_common_year(runs, when)
     for attempts in _group_by_task(runs) if group_attempts else [[run] for run in runs]:
         last = attempts[0]
-        rows.append(_run_row(last, format_start(last.started_at), reports.get(last.id)))
-        rows += [_earlier_attempt_row(run, last, reports.get(run.id)) for run in attempts[1:]]
+        rows.append(_run_row(last, format_start(last.started_at)))
+        rows += [_earlier_attempt_row(run, last) for run in attempts[1:]]
     columns: Sequence[Column] = RUN_COLUMNS
     if style.line_limit is not None and style.line_limit < WIDE_RUN_COLUMNS:
         columns = NARROW_RUN_COLUMNS
@@ -126,49 +117,33 @@ def _without_common_year(
     return (lambda at: when(at)[5:]) if len(years) == 1 else when
 
 
-def _run_row(run: RunSummary, start: str, report: Report | None) -> list[Cell | str]:
-    is_running = run.verdict is None
+def _run_row(run: RunSummary, start: str) -> list[Cell | str]:
     colour = "cyan" if run.verdict is None else verdict_colour(run.verdict)
-    has_cost = run.cost_nano is not None or not is_running
     return [
         run.short_id,
         start,
         run.agent or UNKNOWN,
         Cell(run.state, colour),
-        format_money(nano_to_usd(run.cost_nano)) if has_cost else "",
+        cost_text(run),
         "" if run.tokens.total is None else format_compact(run.tokens.total),
         "" if run.turns is None else format_number(run.turns),
         "" if run.duration_ms is None else format_duration(run.duration_ms),
         run.project or "",
         run.title.partition("\n")[0],
-        failure_reason(run, report) if run.verdict not in (None, "success") else "",
+        run.reason or "",
     ]
 
 
-def failure_reason(run: RunSummary, report: Report | None) -> str:
-    """Why a run did not succeed, on one line: its error, its open question, or its verdict.
-
-    The report is needed for runs without an error only.
-    """
-    text = strip_tag(run.error or "").strip()
-    if not text and report is not None:
-        text = _open_question(report) or verdict_reason(report)
-    return text.partition("\n")[0] or VERDICT_DISPLAY.get(run.verdict or "", ("", ""))[1]
+def cost_text(run: RunSummary) -> str:
+    """The cost of a run in a list; empty while it is active and nothing is known."""
+    return "" if run.verdict is None and run.cost_nano is None else format_money(run.cost.usd)
 
 
-def _open_question(report: Report) -> str:
-    last = report.text.strip().rpartition("\n")[2]
-    is_open = report.verdict == "interactive" and last.endswith("?")
-    return f"asks: {last}" if is_open else ""
-
-
-def _earlier_attempt_row(
-    run: RunSummary, last: RunSummary, report: Report | None
-) -> list[Cell | str]:
+def _earlier_attempt_row(run: RunSummary, last: RunSummary) -> list[Cell | str]:
     """A row below the last attempt; not marked as a failure if the task succeeded in the end."""
     cells = [
         cell if isinstance(cell, Cell) else Cell(cell)
-        for cell in _run_row(run, f"└ attempt {run.attempt or ''}", report)
+        for cell in _run_row(run, f"└ attempt {run.attempt or ''}")
     ]
     cells[-2] = Cell("")  # the prompt of the row above
     return [Cell(cell.text, "dim") for cell in cells] if last.verdict == "success" else [*cells]

@@ -1,6 +1,7 @@
 """Tables of `steno show`: tool calls, changed files, and one line per run with totals."""
 
 from ..analysis.usage import nano_to_usd
+from ..codec.colours import strip_tag
 from ..report import Report, ToolCallSummary
 from ..units import NANO_PER_USD
 from .formatting import (
@@ -12,7 +13,6 @@ from .formatting import (
     format_percent,
     pad,
     single_line,
-    strip_tag,
     truncate_start,
     unknown_runs,
     verdict_colour,

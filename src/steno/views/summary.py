@@ -1,5 +1,6 @@
 """The summary of a run or task: verdict, answer, tokens, cost, context and activity."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -7,8 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from ..analysis.live_state import call_target
+from ..codec.colours import strip_tag
 from ..report import (
-    ADVISORY_PREFIXES,
+    VERDICT_MEANINGS,
     BackgroundTask,
     ChangedFile,
     DeniedCall,
@@ -21,10 +23,10 @@ from ..report import (
     TaskReport,
     Tokens,
     ToolCallSummary,
+    advisory,
 )
 from .formatting import (
     UNKNOWN,
-    VERDICT_DISPLAY,
     clean,
     format_count,
     format_duration,
@@ -37,7 +39,6 @@ from .formatting import (
     format_time,
     gauge,
     single_line,
-    strip_tag,
     verdict_colour,
     wrap,
 )
@@ -72,6 +73,8 @@ TOOL_COLUMNS = (
     Column("time", align_right=True),
     Column("failures", can_truncate=True),
 )
+_ASSERTION = re.compile(r"E {2,}\S")  # of pytest
+_SEPARATOR = re.compile(r"[=_*~#-]{4,}(?: .* [=_*~#-]{4,})?")
 Item = TypeVar("Item")
 NO_FACTS: Mapping[str, str] = {}
 
@@ -82,6 +85,7 @@ def card(
     extra: Iterable[SectionRow] = (),
     facts: Mapping[str, str] = NO_FACTS,
     with_answer: bool = True,
+    is_full: bool = False,
 ) -> list[str]:
     """The summary, its groups separated by blank lines.
 
@@ -93,7 +97,7 @@ def card(
         headline(style, report.verdict, verdict_colour(report.verdict), reason),
         _run_section(report, style, other_warnings(report), facts),
         _answer_section(report, style) if with_answer else [],
-        _usage_section(report, style, extra),
+        _usage_section(report, style, extra, is_full),
         _activity_section(report, style),
         render_section(style, "next", hint),
     ]
@@ -105,27 +109,17 @@ def card(
     return lines
 
 
-def _advisory(report: Report) -> str | None:
-    """The warning behind the verdict; shown in the headline only."""
-    if report.error or report.verdict not in ("interactive", "background_task", "permission"):
-        return None
-    return next((text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None)
-
-
 def other_warnings(report: Report) -> list[str]:
     """The warnings without the one behind the verdict."""
-    advisory = _advisory(report)
-    return [text for text in report.warnings if text != advisory]
+    shown = advisory(report)
+    return [text for text in report.warnings if text != shown]
 
 
 def verdict_reason(report: Report) -> str:
-    """Why the run got its verdict: its error, the warning behind it, or what the verdict means."""
+    """Why the run got its verdict: its whole error, else the reason on one line."""
     if report.error and report.error.strip():
-        return report.error.strip()
-    advisory = _advisory(report)
-    if advisory is not None:
-        return advisory.partition(":")[2].strip()
-    return VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
+        return strip_tag(report.error).strip()
+    return report.reason or VERDICT_MEANINGS["success"]
 
 
 def task_summary(
@@ -202,7 +196,7 @@ def _run_section(
         "tags": join_facts([f"{name}={text}" for name, text in report.tags.items()]),
         "session": report.session_id,
         "folder": report.cwd,
-        "origin": _describe_origin(report.origin),
+        "git": _describe_origin(report.origin),
         "started": format_time(report.started_at) if report.started_at is not None else None,
         "run": join_facts((turns, requests, duration, end)),
         "evidence": evidence,
@@ -242,7 +236,7 @@ def _answer_section(report: Report, style: PageStyle) -> list[str]:
     if not text and report.structured_output is not None:
         data = msgspec.json.encode(report.structured_output)
         text = msgspec.json.format(data, indent=2).decode("utf-8")
-    if not text or text == (report.error or "").strip():
+    if not text or text == (report.error or "").strip() or report.reason == f"asks: {text}":
         return []
     columns = style.columns - LABEL_COLUMNS
     head = text[: columns * MAX_ANSWER_LINES * CHARS_PER_COLUMN]
@@ -260,7 +254,9 @@ def _answer_section(report: Report, style: PageStyle) -> list[str]:
 # -- tokens, cost, context ----------------------------------------------------------------------
 
 
-def _usage_section(report: Report, style: PageStyle, extra: Iterable[SectionRow]) -> list[str]:
+def _usage_section(
+    report: Report, style: PageStyle, extra: Iterable[SectionRow], is_full: bool
+) -> list[str]:
     cost = report.cost
     cost_text = UNKNOWN
     if cost.usd is not None:
@@ -291,13 +287,13 @@ def _usage_section(report: Report, style: PageStyle, extra: Iterable[SectionRow]
         context_rows.append(SectionRow(format_overhead(msgspec.structs.asdict(context.overhead))))
 
     return [
-        *render_section(style, "tokens", _token_rows(report)),
+        *render_section(style, "tokens", _token_rows(report, is_full)),
         *render_section(style, "cost", [SectionRow(cost_text), *extra]),
         *render_section(style, "context", context_rows),
     ]
 
 
-def _token_rows(report: Report) -> list[SectionRow]:
+def _token_rows(report: Report, is_full: bool) -> list[SectionRow]:
     tokens = report.tokens
     if tokens == Tokens():
         return [SectionRow(UNKNOWN)]
@@ -305,7 +301,8 @@ def _token_rows(report: Report) -> list[SectionRow]:
         return [SectionRow("0")]
     reasoning = f" (reasoning {format_number(tokens.reasoning)})" if tokens.reasoning else ""
     hour = f" ({format_number(report.cache_write_1h)} for 1 h)" if report.cache_write_1h else ""
-    hit_rate = format_hit_rate(report.cache_hit_rate)
+    format_rate = format_hit_rate if is_full else format_percent
+    hit_rate = format_rate(report.cache_hit_rate)
     parts = (
         f"input {format_number(tokens.input)}",
         f"cache write {format_number(tokens.cache_write)}{hour}",
@@ -398,9 +395,18 @@ def _failure_rows(tools: list[ToolCallSummary]) -> list[SectionRow]:
     shown, more = _limit_items(failed, "--tools")
     rows = []
     for tool in shown:
-        error = single_line(strip_tag(tool.error or "")) or "no reason given"
+        error = _failure_text(strip_tag(tool.error or "")) or "no reason given"
         rows.append(SectionRow(f"{single_line(tool.name)}: {error}", max_lines=2))
     return rows + more
+
+
+def _failure_text(error: str) -> str:
+    """The error on one line, without lines of separators; of a failed pytest, the assertion."""
+    lines = error.splitlines()
+    found = next((line for line in lines if _ASSERTION.match(line)), None)
+    if found is not None:
+        return single_line(found[1:].strip())
+    return single_line("\n".join(line for line in lines if not _SEPARATOR.fullmatch(line.strip())))
 
 
 def _file_rows(files: list[ChangedFile]) -> list[SectionRow]:

@@ -10,6 +10,7 @@ from msgspec import Raw
 from .. import event as ev
 from ..analysis.live_state import call_target
 from ..analysis.usage import nano_to_usd
+from ..codec.colours import strip_tag
 from ..codec.decode import DECODE_ERRORS, text_of
 from .formatting import (
     format_compact,
@@ -19,7 +20,6 @@ from .formatting import (
     format_percent,
     pad,
     single_line,
-    strip_tag,
     truncate,
     width,
 )

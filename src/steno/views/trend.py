@@ -43,7 +43,7 @@ def trend_page(
     count = format_count(total.runs, "run")
     if interrupted:
         count += f" ({interrupted_text(interrupted)})"
-    facts = f" · {count} · {single_line(span)}"
+    facts = f" · {count} · {single_line(span)} · medians"
     head = style.paint(single_line(title), "bold") + style.paint(facts, "dim")
     lines = [head, ""]
     if len(rows) > 1:

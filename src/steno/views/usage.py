@@ -143,7 +143,7 @@ def short_model_name(name: str | None) -> str:
 
 def _label(by: str, row: UsageRow, short_ids: Mapping[str, str]) -> str:
     if row.key is None:
-        return UNKNOWN
+        return "no tag" if by == "tag" else UNKNOWN
     if by == "session":
         session = short_ids.get(row.key, row.key)
         return " ".join(filter(None, (session, row.title or row.project)))
@@ -153,6 +153,8 @@ def _label(by: str, row: UsageRow, short_ids: Mapping[str, str]) -> str:
 def _footnotes(usage: UsageReport, short_ids: Mapping[str, str]) -> Iterator[str]:
     """Cost by source, cache savings, unpriced models, failed runs, peak context."""
     total = usage.total
+    if usage.by == "tag":
+        yield "a run with several tags is in several rows, and once in the total"
     if cost := ", ".join(_cost_sources(total)):
         yield f"cost: {cost}"
     if total.saved_nano:

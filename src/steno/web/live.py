@@ -203,13 +203,13 @@ class LiveHub:
             topic.send(event)
 
     async def _publish_run(self, topic: Topic, row: dict[str, Any] | None) -> None:
-        if row is None or row["tape"] is None:
+        if row is None or row["recording"] is None:
             topic.send(_encode_event("finished", b"{}", self._next_id()))
             return
         now = time.monotonic()
         if now < topic.next_read_at:
             return
-        reader = await asyncio.to_thread(self._conversations.get, row["tape"])
+        reader = await asyncio.to_thread(self._conversations.get, row["recording"])
         total = len(reader)
         start = max(1, total - TAIL_STEPS + 1)
         tail = await asyncio.to_thread(reader.slice, start, TAIL_STEPS)

@@ -25,11 +25,11 @@ from ..ledger.queries.filters import (
 )
 from ..ledger.results import BudgetStatus, RunSummary, SearchHit
 from ..ledger.totals import UsageRow, UsageTotals
+from ..report import VERDICT_MEANINGS
 from ..team.approvals import open_requests
 from ..views.compare import LESS_IS_BETTER, format_difference, format_figure
-from ..views.formatting import UNKNOWN, VERDICT_DISPLAY
+from ..views.formatting import UNKNOWN, verdict_colour
 from ..views.limits import format_span
-from ..views.runs import failure_reason
 from .url_state import (
     NAME_FILTERS,
     ROWS_PER_PAGE,
@@ -103,7 +103,6 @@ def overview(store: Store, request: Request) -> Values:
         "verdicts": _verdict_rows(verdicts),
         "run_count": sum(verdicts.values()),
         "failed": failed,
-        "reasons": reasons(store, failed),
         "projects": _project_rows(projects),
         "failed_count": report.wasted.runs,
         "wasted_usd": report.wasted.as_json()["usd"],
@@ -151,7 +150,7 @@ def _verdict_rows(verdicts: Mapping[str, int]) -> list[Values]:
             "name": name,
             "count": count,
             "bar": meter(count / total, f"{name}: {count} of {total}", verdict_kind(name)),
-            "meaning": VERDICT_DISPLAY.get(name, ("", ""))[1],
+            "meaning": VERDICT_MEANINGS.get(name, ""),
         }
         for name, count in shown.items()
     ]
@@ -183,22 +182,11 @@ def _project_rows(rows: Sequence[UsageRow]) -> list[Values]:
     ]
 
 
-def reasons(store: Store, rows: Sequence[RunSummary]) -> dict[str, str]:
-    """Why each failed run of a list did not succeed, by ID."""
-    reports = runs.load_unexplained_reports(store, rows)
-    return {
-        run.id: failure_reason(run, reports.get(run.id))
-        for run in rows
-        if run.verdict not in (None, "success")
-    }
-
-
 def verdict_kind(verdict: str | None) -> str:
     """The class of a verdict: ok, warn, bad or running."""
-    if verdict in (None, "running"):
+    if verdict is None or verdict == "running":
         return "running"
-    colour = VERDICT_DISPLAY.get(verdict or "", ("red", ""))[0]
-    return {"green": "ok", "yellow": "warn"}.get(colour, "bad")
+    return {"green": "ok", "yellow": "warn"}.get(verdict_colour(verdict), "bad")
 
 
 LIMIT_NAMES = {"five_hour": "5 h limit", "seven_day": "7 d limit"}
@@ -252,7 +240,6 @@ def runs_page(store: Store, request: Request) -> Values:
     return {
         **list_values(request, "/runs", "runs"),
         "rows": rows,
-        "reasons": reasons(store, rows),
         "total": total,
         "sorts": RUN_SORTS,
         **_paging(state, total["runs"]),

@@ -21,14 +21,13 @@ from ..ledger.queries.filters import WhereClause
 from ..ledger.results import RunSummary, SessionSummary
 from ..recording.lines import lines_from_chunks
 from ..recording.replay import ReplaySource
-from ..report import Report, ToolCallSummary
+from ..report import VERDICT_MEANINGS, Report, ToolCallSummary
 from ..views.formatting import (
-    VERDICT_DISPLAY,
     clean_lines,
     format_compact,
     format_duration,
+    format_money,
     format_number,
-    strip_tag,
 )
 from ..views.summary import other_warnings, verdict_reason
 from .conversations import STEPS_PER_SLICE, ConversationCache, ConversationReader, Slice
@@ -77,7 +76,7 @@ def find_subject(
         match = runs.get_by_prefix(store, id_)
     except StenoError as error:
         raise UnknownIdError(str(error)) from None
-    tapes = {state["run_id"]: state["tape"] for state in active}
+    tapes = {state["run_id"]: state["recording"] for state in active}
     if match.table == "runs":
         run = runs.get_run(store, match.id)
         session = _session_of(store, run)
@@ -143,15 +142,13 @@ def _verdict(subject: Subject, report: Report | None) -> Values | None:
     if subject.run is None and (report is None or report.verdict == "no_result"):
         return None
     name = subject.run.state if subject.run is not None else report.verdict if report else ""
-    error = (report.error if report is not None else None) or (
-        subject.run.error if subject.run is not None else None
-    )
-    reason = strip_tag(error or "").strip() or VERDICT_DISPLAY.get(name, ("", ""))[1]
-    if report is None:
+    if report is None or report.verdict != name:
+        reason = subject.run.reason if subject.run is not None else None
+        reason = reason or VERDICT_MEANINGS.get(name, "")
         return {"name": name, "reason": reason, "hint": None, "warnings": []}
     return {
         "name": name,
-        "reason": strip_tag(verdict_reason(report)) if report.verdict == name else reason,
+        "reason": verdict_reason(report),
         "hint": report.hint,
         "warnings": other_warnings(report),
     }
@@ -182,7 +179,7 @@ def _facts(subject: Subject) -> list[tuple[str, str, str]]:
     else:
         return []
     facts = [
-        ("cost", _money(nano_to_usd(nano)), source),
+        ("cost", _or_dash(nano_to_usd(nano), format_money), source),
         ("tokens", _or_dash(tokens.total, format_compact), _cached_part(cache_hit_rate(tokens))),
         ("time", _or_dash(one.duration_ms, format_duration), ""),
         ("turns", _or_dash(one.turns, format_number), ""),
@@ -198,12 +195,6 @@ def _facts(subject: Subject) -> list[tuple[str, str, str]]:
 
 def _cached_part(rate: float | None) -> str:
     return "" if rate is None else f"{rate:.0%} from the cache"
-
-
-def _money(usd: float | None) -> str:
-    if usd is None:
-        return "–"
-    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:,.4f}"
 
 
 def _or_dash(value: Any, format_value: Any) -> str:

@@ -14,6 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
 from ..analysis.usage import nano_to_usd
+from ..codec.colours import strip_tag
 from ..export.html import template_environment
 from ..ledger.protocol import now_ms
 from ..ledger.queries.filters import TimeZone
@@ -26,8 +27,9 @@ from ..views.formatting import (
     format_money,
     format_number,
     format_percent,
-    strip_tag,
 )
+from ..views.ps import activity
+from ..views.runs import cost_text
 from .pages import verdict_kind
 from .run_page import context_meter
 from .security import AccessPolicy
@@ -61,6 +63,8 @@ def create_environment(
         base=lambda path: PurePosixPath(path).name if path else None,
         kind=verdict_kind,
         query=urlencode,
+        activity=activity,
+        cost=cost_text,
         patch_kind=patch_kind,
         plain_error=lambda text: strip_tag(text or ""),
     )

@@ -337,6 +337,16 @@ def _common_dir(git_dir: Path) -> Path:
     return (git_dir / os.fsdecode(target)).resolve() if target else git_dir
 
 
+def worktrees_of(folder: str) -> list[str]:
+    """The other worktrees of the repository whose top is this folder."""
+    found = _find_git_dir(folder)
+    if found is None or found[0] != Path(folder).resolve():
+        return []
+    pointers = sorted(_common_dir(found[1]).glob("worktrees/*/gitdir"))
+    paths = (os.fsdecode(_read_pointer(pointer).rstrip(b"\r\n")) for pointer in pointers)
+    return [str(Path(path).parent) for path in paths if path]
+
+
 def _read_pointer(path: Path) -> bytes:
     """The content of a small file; empty if it is missing or no file: a FIFO would block."""
     try:

@@ -14,7 +14,14 @@ from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from .permissions import allow_rule
 from .reader import ClaudeReader, looks_like
-from .start import MODELS_BY_SIZE, OPTION_NAMES, build_command, encode_message, supports_schema
+from .start import (
+    MODELS_BY_SIZE,
+    OPTION_NAMES,
+    PERMISSION_MODES,
+    build_command,
+    encode_message,
+    supports_schema,
+)
 from .tables import context_window, guesses_window
 from .transcripts import (
     COST_STATE_MARKER,
@@ -79,6 +86,7 @@ AGENT = Agent(
         encode_message=encode_message,
         env_policy=ENV_POLICY,
         backends=("ollama", "anthropic"),
+        permission_modes=PERMISSION_MODES,
         models_by_size=MODELS_BY_SIZE,
         supports_schema=supports_schema,
         relays_permissions=True,

@@ -26,6 +26,10 @@ FULL_PIPE_OUTPUT_SINCE = (2, 1, 325)
 PROMPT_SNAPSHOT_OPTION = "--system-prompt-snapshot"
 JSON_SCHEMA_SINCE = (2, 1, 197)  # the first version known to support it; 2.1.50 does not
 # 1.0.60 has the others. --max-turns exists in all versions, but not in their help.
+# 2.1.197 calls `default` what 2.1.325 calls `manual`, and both are accepted.
+PERMISSION_MODES = (
+    *("default", "manual", "plan", "acceptEdits", "auto", "dontAsk", "bypassPermissions"),
+)
 OPTION_NAMES = {
     "fork": "--fork-session",
     "max_cost": "--max-budget-usd",

@@ -7,6 +7,7 @@ from ...analysis.attribution import CallSpan, CallTimes, only_possible_call
 from ...report import resolve_path
 from ...workspace.changes import Change
 from ..protocol import Store, query_value
+from .filters import WhereClause
 from .runs import LedgerId
 
 OWNER_CONDITIONS = {
@@ -77,10 +78,10 @@ def _list_calls(store: Store, table: str, id_: str) -> list[_Call]:
     return [_Call(*row) for row in store.query(sql, (id_,))]
 
 
-def newest_run_or_task(store: Store) -> LedgerId | None:
+def newest_run_or_task(store: Store, where: WhereClause) -> LedgerId | None:
     """Return the newest run, or its task (`tasks`) if that has several runs."""
-    sql = "SELECT id, task FROM runs ORDER BY started_at DESC NULLS LAST, id LIMIT 1"
-    for run, task in store.query(sql):
+    sql = f"SELECT id, task FROM runs{where.sql} ORDER BY started_at DESC NULLS LAST, id LIMIT 1"
+    for run, task in store.query(sql, where.values):
         if task is not None and len(runs_of_task(store, task)) > 1:
             return LedgerId("tasks", task)
         return LedgerId("runs", run)

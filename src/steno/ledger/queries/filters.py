@@ -293,6 +293,12 @@ def select_columns(fields: Iterable[str]) -> str:
     return ", ".join(_COLUMN_BY_FIELD.get(name, name) for name in fields)
 
 
+def _prefix_of(folder: str) -> tuple[int, str]:
+    """The length and the text of the start of all paths below a folder."""
+    start = folder.rstrip("/") + "/"
+    return len(start), start
+
+
 class WhereClause:
     """SQL conditions joined by AND, with their values."""
 
@@ -328,6 +334,13 @@ class WhereClause:
             .add_in(f"{prefix}model", filters.models)
             .add_in(f"{prefix}agent", filters.agents)
         )
+
+    def add_folders(self, folders: Sequence[str]) -> "WhereClause":
+        """Require a run in or below a folder, or of a task that was started there."""
+        in_folder = " OR ".join(["project = ? OR substr(project, 1, ?) = ?"] * len(folders))
+        values = [value for folder in folders for value in (folder, *_prefix_of(folder))]
+        tasks = f"SELECT id FROM tasks WHERE {in_folder}"
+        return self.add(f"({in_folder} OR task IN ({tasks}))", *values, *values)
 
     def add_origin(self, filters: Filters, column: str = "{}") -> "WhereClause":
         """Add the filters by host, user, repository and branch; `column` is a template."""

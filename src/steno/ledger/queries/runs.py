@@ -24,8 +24,10 @@ from .filters import (
     select_columns,
 )
 
-# Without `short_id` and `task_prompt`. Reserved words of SQL have other names.
-RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-2])
+# Without the last fields. Reserved words of SQL have other names.
+RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-3])
+# The report of a failed run that has no error says what was wrong.
+UNEXPLAINED_REPORT_SQL = "CASE WHEN ok = 0 AND coalesce(error, '') = '' THEN report END"
 RUN_RANKINGS = {
     "cost": "cost_nano",
     "tokens": "input + cache_write + cache_read + output",
@@ -46,7 +48,6 @@ SHORT_ID_LENGTH = 8  # shown, unless more characters are needed to be unique
 MIN_PREFIX_LENGTH = 4
 PREFIXES_PER_QUERY = 100
 MAX_DAY = 1 << 40  # after all days since 1970
-MAX_UNEXPLAINED = 200  # runs of a list whose reports are read for the reason of the verdict
 MAX_MATCHES_SHOWN = 5  # in the message about an ambiguous prefix
 
 
@@ -131,7 +132,7 @@ def iterate_runs(
     ranking = f"coalesce({RUN_RANKINGS[top]}, -1) DESC, " if top is not None else ""
     limit_sql = f" LIMIT {limit} OFFSET {offset}" if limit is not None else ""
     sql = (
-        f"SELECT {RUN_SELECT_COLUMNS} FROM runs{where.sql} "
+        f"SELECT {RUN_SELECT_COLUMNS}, {UNEXPLAINED_REPORT_SQL} FROM runs{where.sql} "
         f"ORDER BY {ranking}started_at DESC NULLS LAST, id{limit_sql}"
     )
     for rows in store.stream(sql, where.values):
@@ -371,16 +372,6 @@ def get_run(store: Store, id_: str) -> RunSummary:
 def load_report(store: Store, run: str) -> Report | None:
     """Return the stored report of a run; None if there is none that this version can read."""
     return _load(store, run, Report)
-
-
-def load_unexplained_reports(store: Store, runs: Iterable[RunSummary]) -> dict[str, Report]:
-    """Return the reports of failed runs without an error by ID: they say what was wrong.
-
-    Only the first ones: reports are large.
-    """
-    ids = [run.id for run in runs if run.verdict not in (None, "success") and not run.error]
-    found = ((id_, load_report(store, id_)) for id_ in ids[:MAX_UNEXPLAINED])
-    return {id_: report for id_, report in found if report is not None}
 
 
 def load_session_report(store: Store, run: str) -> Report | None:
