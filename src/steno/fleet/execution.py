@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ..agents import REPLAY_AGENT_NAME, get_agent
+from ..agents.base import can_resume
 from ..codec.redact import redact
 from ..config.files import data_folder
 from ..errors import StenoError
@@ -170,7 +171,11 @@ class Execution:
         if agent is None or options.get("agent") == REPLAY_AGENT_NAME:
             return prompt
         task = self._task
-        if task.session is not None and has_session_files(agent.name, task.session, task.cwd):
+        if (
+            task.session is not None
+            and can_resume(agent, task.session)
+            and has_session_files(agent.name, task.session, task.cwd)
+        ):
             options["resume"] = task.session
             options["cwd"] = task.cwd
             options.pop("worktree", None)

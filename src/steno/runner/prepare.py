@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from .. import agents
 from ..agents import Backend, LaunchOptions
-from ..agents.base import PermissionRelay, build_environment
+from ..agents.base import EXAMPLE_SESSION_ID, PermissionRelay, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.facts import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
@@ -113,7 +113,6 @@ TEXT_OPTION_TYPES = {
 # Of recorded and queued tasks of earlier versions, and of programs that were written for them.
 FORMER_OPTION_NAMES = {"tape": "recording", "add_dir": "add_dirs"}
 MODEL_OPTIONS = ("model", "fallback_model")
-EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
 class PreparedTask(Struct):

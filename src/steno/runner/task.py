@@ -277,6 +277,7 @@ class Task:
         report.warnings += run.warnings
         self._reports.append(report)
         self._count_turns(run, report)
+        self._history.can_resume = run.can_resume(report.session_id)
         stop_reason = self._stop_reason
         if stop_reason is None and report.verdict != "success":
             stop_reason = self._exhausted_budget_reason()
@@ -358,8 +359,12 @@ class Task:
 
     def _apply_decision(self, before: LaunchOptions, report: Report, decision: Decision) -> None:
         """Start the next attempt. `before` are the options of the last one."""
-        if decision.action == "handover":
+        if decision.action == "handover" and self._history.can_resume:
             self._request_summary(report)
+            return
+        if decision.action == "handover":
+            self._hand_over(summary_from_reports(self._reports), report.session_id)
+            self._begin_new_session()
             return
         if decision.action == "fallback":
             self._switch_to_fallback()
@@ -451,12 +456,16 @@ class Task:
             self._log(decision.reason)
             self._wait_then(0.0, lambda: self._begin_attempt(self._current_launch_options()))
             return decision.note
-        self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
-        prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
-        self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
+        self._hand_over(summary, session)
         self._log(decision.reason)
         self._wait_then(0.0, self._begin_new_session)
         return decision.note
+
+    def _hand_over(self, summary: str, session: str | None) -> None:
+        """Let the sessions from now on begin with a summary of this one."""
+        self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
+        prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
+        self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
 
     def _decide_after_summary(self, has_summary: bool, is_first: bool) -> Decision:
         """`is_first`: the session is not one of this task, so steno can't summarise it."""
