@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from steno.cli.commands import COMMANDS
+from tests.support import packages
 from tests.support.agent_programs import search_path
 from tests.support.claude import clean_env, installed
 from tests.support.modelserver import Hang, ModelServer, Step, call, say
@@ -206,16 +207,7 @@ def test_the_action_says_what_is_wrong_with_an_input(machine: Machine) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=240,
-        check=True,
-    )
-    (path,) = folder.glob("*.whl")
-    return path
+    return packages.build_wheel(tmp_path_factory.mktemp("dist"))
 
 
 def test_the_action_installs_a_wheel(machine: Machine, wheel: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import traceback
 
 from ..errors import LedgerError, StenoError
+from ..installation import extra_command
 from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store, check_named_ledger
 from .options import CommandParser, number_type
@@ -21,7 +22,7 @@ EXAMPLES = """examples:
   ssh -L 8737:localhost:8737 HOST     the page of another machine, through a tunnel
 
 The page reads the ledger and the recordings of active runs; nothing leaves the machine. It needs
-the extra `web`: pip install 'stenograph[web]'. Without --no-import, new transcripts are imported
+the extra `web`. Without --no-import, new transcripts are imported
 every minute. Stop it with Ctrl-C.
 """
 DEFAULT_PORT = 8737
@@ -35,7 +36,7 @@ def run(args: list[str]) -> int:
         from ..web import app, ledger_access, security, server
     except ModuleNotFoundError as error:
         raise StenoError(
-            f"the page needs the package {error.name}: pip install 'stenograph[web]'"
+            f"the page needs the package {error.name}: {extra_command('web')}"
         ) from None
     zone = TimeZone(options.timezone)
     check_named_ledger(options.ledger)

@@ -30,6 +30,7 @@ from ..agents.base import (
 )
 from ..config import MODEL_SIZES, Settings, SettingValue, load_settings
 from ..errors import LedgerError, StenoError
+from ..installation import package_command
 from ..ledger.queries.runs import recent_unknown_events
 from ..ledger.store import (
     Store,
@@ -513,7 +514,7 @@ def check_prices(context: CheckContext) -> Iterator[Finding]:
         what += f"; last change {newest}"
     age = (context.today - newest).days if newest is not None else 0
     if age > MAX_PRICE_AGE_DAYS:
-        remedy = "pip install --upgrade genai-prices"
+        remedy = package_command("--upgrade", "genai-prices")
         yield Finding("prices", "note", f"{what}, {age} days ago", remedy)
     else:
         yield Finding("prices", "ok", what)

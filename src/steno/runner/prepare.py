@@ -26,6 +26,7 @@ from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_na
 from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
+from ..installation import extra_command
 from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
@@ -321,7 +322,7 @@ class TaskSetupBuilder:
                     "permission_relay", f"not supported by {name}"
                 )
         if find_spec("mcp") is None:
-            raise StenoError(f"{source} needs the package mcp: pip install 'stenograph[mcp]'")
+            raise StenoError(f"{source} needs the package mcp: {extra_command('mcp')}")
 
     def _permission_relay(self) -> PermissionRelay | None:
         if not self.settings["permission_relay"]:
