@@ -182,7 +182,8 @@ def run_status(args: list[str]) -> int:
     if options.tasks and options.batch is None:
         parser.error("--tasks needs BATCH")
     status = FleetStatus(batches=[], workers=[], pauses=[])
-    check_named_ledger(options.ledger)
+    if not fleet_exists(options.ledger):
+        check_named_ledger(options.ledger)
     if options.batch is not None or fleet_exists(options.ledger):
         require_fleet(options.ledger)
         with open_fleet(options.ledger) as store:
