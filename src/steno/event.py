@@ -320,6 +320,7 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 
 
 SUPERSEDED_NOTE = "superseded"  # first word of a note: the result of the run does not count
+DENIED_NOTE = "denied before"  # first words of a note: the run before ended with denied calls
 
 
 class Notice(Event, tag="notice", frozen=True, gc=False):
@@ -328,7 +329,7 @@ class Notice(Event, tag="notice", frozen=True, gc=False):
     Exceptions: `request` is a request whose usage the agent does not report; `totals` says that the
     requests do not make up the agent's own total, or without text that they do again; `cut`,
     without a line, that part of the recording could not be read; `line_cut` that a line was too
-    long; a `note` is a decision of steno, such as SUPERSEDED_NOTE.
+    long; a `note` is a decision of steno, such as SUPERSEDED_NOTE or DENIED_NOTE.
     """
 
     kind: str = ""

@@ -1,7 +1,7 @@
 """The report of a run, its verdicts and exit codes. Pure values."""
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
 
@@ -456,6 +456,38 @@ class Report(Struct, kw_only=True):
             if name == "error":
                 values["reason"] = self.reason
         return msgspec.json.encode(values)
+
+
+IDLE_SUFFIX = "; no call and no change since"  # of a run after one with denied calls
+
+
+def describe_denials(denials: Sequence[DeniedCall]) -> str:
+    """Denied calls as text: 2 calls denied (Write, Bash)."""
+    tools = ", ".join(dict.fromkeys(denial.tool or "unknown tool" for denial in denials))
+    return f"{len(denials)} call{'' if len(denials) == 1 else 's'} denied ({tools})"
+
+
+def denied_before(newest_first: Iterable[Report], otherwise: str | None = None) -> str | None:
+    """The denied calls that are still open after these runs of a task, as text.
+
+    A run that made no call and changed nothing leaves those of the run before it open: `otherwise`
+    if it is the first one.
+    """
+    for report in newest_first:
+        denials = _open_denials(report)
+        if denials is not None or report.ok or report.tools or report.tool_counts or report.files:
+            return denials
+    return otherwise
+
+
+def _open_denials(report: Report) -> str | None:
+    if report.ok:
+        return None
+    if report.verdict == "permission":
+        return (report.reason or "").removesuffix(IDLE_SUFFIX)
+    succeeded = {tool.name for tool in report.tools if tool.ok}
+    denials = [denial for denial in report.denials if denial.tool not in succeeded]
+    return describe_denials(denials) if denials else None
 
 
 class Attempt(Struct):

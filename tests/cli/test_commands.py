@@ -23,6 +23,7 @@ import zstandard
 import steno
 from steno import event
 from steno.cli.stream_options import EventFile
+from steno.installation import extra_command
 from steno.recording.format import Header, Record
 from steno.views.formatting import width
 from tests.golden import ROOT
@@ -1151,7 +1152,7 @@ def test_zstd_without_its_package(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "show", str(packed)]
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
-    hint = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
+    hint = f"compressed with zstd; install support: {extra_command('zstd')}"
     assert refused(done) == f"steno: {packed}: {hint}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from steno.export.spans import TraceContext, provider_name, trace_context
+from steno.installation import extra_command
 from steno.recording.format import Header, Record
 from tests.support import all_agents, modelserver, otlp, program
 from tests.support.claude_lines import (
@@ -463,7 +464,7 @@ def test_missing_packages_are_named_before_the_run(tmp_path: Path) -> None:
     (hidden / "__init__.py").touch()
     root = Path(__file__).parents[2] / "src"
     more: dict[str, Any] = {"PYTHONPATH": f"{hidden.parent}{os.pathsep}{root}"}
-    text_ = "steno: --otel needs opentelemetry; install: pip install 'stenograph[otel]'\n"
+    text_ = f"steno: --otel needs opentelemetry; install: {extra_command('otel')}\n"
     for words in (("run", "--otel", "hi"), ("show", "--otel", __file__)):
         done = place.steno(*words, **more)
         assert (done.returncode, done.stderr.decode()) == (2, text_)

@@ -4,12 +4,14 @@ import re
 
 from steno.fleet.rows import WorkerRow
 from steno.fleet.store import open_fleet
+from steno.ledger.store import open_ledger
 from tests.support.fleet import FleetPlace
 from tests.web.conftest import serving
 
 
 def test_board_on_the_page(any_fleet: FleetPlace) -> None:
     place = any_fleet
+    open_ledger(place.ledger).close()  # one that is named must exist
     with serving(place, "--ledger", place.ledger) as page:
         assert "No batches yet" in page.text("/fleet")
         file = place.tasks({"name": "a", "prompt": "1"}, {"name": "b", "prompt": "2\n@fail"})

@@ -10,6 +10,7 @@ from steno.errors import StenoError
 from steno.fleet.spec import TaskResult, TaskSpec
 from steno.fleet.task_file import TaskDefaults, read_tasks, task_ids
 from steno.fleet.template import fill_in, frame, pipe_prompt
+from steno.runner.prepare import prepare_task
 
 
 def read(path: Path, text: str | bytes) -> list[TaskSpec]:
@@ -113,6 +114,7 @@ def test_dependencies_and_variables_in_cells(tmp_path: Path) -> None:
     assert tasks[1].vars == {"x": "1"}
 
 
+LINE = '{"type": "system", "subtype": "init", "session_id": "s"}\n'  # of Claude Code
 MISTAKES = {
     'x.jsonl|{"prompt": "a"}\n{"promt": "b"}': "2: unknown field 'promt'; did you mean prompt?",
     'x.jsonl|{"prompt": "a"}\n{"prompt": ': "2:12: invalid JSON: Expecting value",
@@ -158,6 +160,21 @@ MISTAKES = {
     'x.jsonl|{"prompt": "a", "recording": "nope", "agent": "replay"}': (
         "1: recording: file not found: {folder}/nope"
     ),
+    'x.jsonl|{"prompt": "a", "recording": ".", "agent": "replay"}': (
+        "1: recording: {folder}: a folder without stdout is not a recording"
+    ),
+    'x.jsonl|{"prompt": "a", "recording": "bad.toml", "agent": "replay"}': (
+        "1: recording: {folder}/bad.toml: no known agent output"
+    ),
+    'x.jsonl|{"prompt": "a", "recording": "run", "agent": "replay", "fallback_agent": "codex"}': (
+        "1: fallback_agent: the agent replay takes no fallback agents"
+    ),
+    'x.jsonl|{"prompt": "a"}\n{"prompt": "a", "agent": "codex", "allow": "Edit"}': (
+        "2: allow: not supported by codex"
+    ),
+    'x.jsonl|{"prompt": "a", "on_limit": "fallback"}': (
+        "1: on_limit fallback needs fallback_model NAME or fallback_agent NAME"
+    ),
     'x.jsonl|{"prompt": "a", "agent": "replay"}': "1: recording: missing; the agent replay needs",
     'x.jsonl|{"prompt": "a", "speed": 2}': '1: speed: needs agent "replay"',
     'x.jsonl|{"prompt": "a", "speed": -1}': "1: speed: expected a number >= 0, found -1",
@@ -197,6 +214,8 @@ def test_mistakes_name_file_line_and_field(case: str, tmp_path: Path) -> None:
     name, _, text = case.partition("|")
     (tmp_path / "bad.toml").write_text("max_cots = 1\n")
     (tmp_path / "binary.toml").write_bytes(b"\xff")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stdout").write_text(LINE)
     with pytest.raises(StenoError) as raised:
         read(tmp_path / name, text)
     message = str(raised.value)
@@ -204,12 +223,22 @@ def test_mistakes_name_file_line_and_field(case: str, tmp_path: Path) -> None:
     assert MISTAKES[case].replace("{folder}", str(tmp_path)) in message
 
 
+def test_off_is_not_the_default(tmp_path: Path) -> None:
+    (task,) = read(tmp_path / "x.jsonl", '{"prompt": "a", "silence": "off", "alert_at": "off"}')
+    assert task.run_options == {"silence": "off", "alert_at": "off"}
+    setup = prepare_task("a", {**task.run_options, "program": "/bin/true"}).setup
+    assert (setup.timeouts.silence, setup.alert_at) == (None, ())
+
+
 def test_files_are_relative_to_the_task_file(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text("max_cost = 1\n")
-    (tmp_path / "run.jsonl").write_text("{}\n")
+    (tmp_path / "run.jsonl").write_text(LINE)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stdout").write_text(LINE)
     text = (
         '{"prompt": "a", "policy": "./rules.toml", "args": ["--x y"]}\n'
         '{"prompt": "b", "agent": "replay", "recording": "run.jsonl", "speed": "0"}\n'
+        '{"prompt": "c", "agent": "replay", "recording": "run"}\n'
     )
     tasks = read(tmp_path / "x.jsonl", text)
     assert (tasks[0].policy, tasks[0].options) == (
@@ -221,6 +250,7 @@ def test_files_are_relative_to_the_task_file(tmp_path: Path) -> None:
         "recording": str(tmp_path / "run.jsonl"),
         "speed": 0.0,
     }
+    assert tasks[2].options["recording"] == str(tmp_path / "run")
 
 
 def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:

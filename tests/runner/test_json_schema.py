@@ -15,6 +15,7 @@ from steno import event as ev
 from steno.agents.base import LaunchOptions
 from steno.agents.codex.start import supports_schema as strict
 from steno.errors import StenoError
+from steno.installation import extra_command
 from steno.recording.format import RecordingFile
 from steno.runner.json_schema import AnswerSchema, SchemaCheck, SchemaCheckResult, iter_json_in_text
 from steno.runner.retry_policy import MAX_SCHEMA_CORRECTIONS, RetryPolicy
@@ -191,7 +192,7 @@ def test_the_extra_is_not_there(place: Place) -> None:
     )
     message = (
         "steno: --json-schema schema.json: JSON schemas need the package jsonschema: "
-        "pip install 'stenograph[schema]'\n"
+        f"{extra_command('schema')}\n"
     )
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, message, [])
     assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0

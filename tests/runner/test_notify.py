@@ -14,6 +14,7 @@ import pytest
 from steno.codec.redact import redact_service_url
 from steno.event import Alert
 from steno.export.notification import budget_message, run_message
+from steno.installation import extra_command
 from steno.report import ChangedFile, Cost, Report, Tokens
 from tests.support.claude_lines import assistant, init, result, share, stream, text, usage
 from tests.support.inbox import Inbox, serving
@@ -195,7 +196,7 @@ def test_a_missing_package_is_named_before_the_run(place: Place) -> None:
     root = Path(__file__).parents[2] / "src"
     more: dict[str, Any] = {"PYTHONPATH": f"{hook.parent}{os.pathsep}{root}"}
     done = place.steno("run", "--notify", "ntfy://topic", "hi", **more)
-    text_ = "steno: --notify needs apprise; install: pip install 'stenograph[notify]'\n"
+    text_ = f"steno: --notify needs apprise; install: {extra_command('notify')}\n"
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, text_, [])
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS
+from steno.agents.base import EXAMPLE_SESSION_ID
 from steno.agents.claude.start import stdout_mode
 from steno.cli.run import resume_command
 from steno.report import (
@@ -27,7 +28,6 @@ from steno.report import (
     Tokens,
     Verdict,
 )
-from steno.runner.prepare import EXAMPLE_SESSION_ID
 from tests.support.claude_lines import SESSION, assistant, init, result, stream, text
 from tests.support.scripted_place import NEWEST, Done, Json, Place, done_well
 

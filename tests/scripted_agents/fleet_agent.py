@@ -3,7 +3,9 @@
 `@sleep S`, `@cost USD` (default 0.01), `@say TEXT`, `@fail`, `@fail-unless FILE`, `@limit FILE S`
 (a rate limit that resets in S seconds, unless FILE exists, which it creates), `@spend USD` (a
 request of about that cost each 0.2 s, until stopped), `@die FILE` (kill the parent process, unless
-FILE exists), `@await FILE` (until it exists). It keeps a session file below HOME as Claude Code
+FILE exists), `@await FILE` (until it exists), `@needs TOOL` (call it: denied unless allowed),
+`@idle` (do nothing of this in a resumed session, and claim success), `@ask TEXT` (end with a
+question, unless the prompt has an answer). It keeps a session file below HOME as Claude Code
 does.
 """
 
@@ -56,6 +58,22 @@ def message(number: int, text: str, output: int = 101) -> None:
     emit(type="assistant", message=inner, parent_tool_use_id=None)
 
 
+denials: list[dict[str, object]] = []
+
+
+def use(tool: str, is_allowed: bool) -> None:
+    """Call a tool; without permission, as Claude Code denies it."""
+    call = {"type": "tool_use", "id": f"toolu_{os.getpid()}", "name": tool, "input": {}}
+    inner = {"model": MODEL, "id": f"msg_{os.getpid()}", "type": "message", "role": "assistant"}
+    emit(type="assistant", message={**inner, "content": [call], "usage": usage()})
+    text = "Done." if is_allowed else f"Claude requested permissions to use {tool}."
+    block = {"type": "tool_result", "tool_use_id": call["id"], "content": text}
+    content = [{**block, "is_error": not is_allowed}]
+    emit(type="user", message={"role": "user", "content": content})
+    if not is_allowed:
+        denials.append({"tool_name": tool, "tool_use_id": call["id"], "tool_input": {}})
+
+
 def finish(text: str, cost: float, is_error: bool = False, **more: object) -> None:
     note(what="end", session=session, error=is_error)
     emit(
@@ -69,7 +87,7 @@ def finish(text: str, cost: float, is_error: bool = False, **more: object) -> No
         total_cost_usd=cost,
         usage=usage(),
         modelUsage={},
-        permission_denials=[],
+        permission_denials=denials,
         **more,
     )
     sys.exit(1 if is_error else 0)
@@ -86,7 +104,8 @@ resumed = option("--resume")
 session = resumed or option("--session-id") or "none"
 digest = hashlib.sha256(data).hexdigest()
 commands = [line.split() for line in prompt.splitlines() if line.startswith("@")]
-note(what="start", session=session, resumed=bool(resumed), sha=digest, cwd=str(Path.cwd()))
+told = {"sha": digest, "prompt": prompt[:400]}
+note(what="start", session=session, resumed=bool(resumed), cwd=str(Path.cwd()), **told)
 kept = Path(os.environ["HOME"], ".claude", "projects", "fleet", f"{session}.jsonl")
 kept.parent.mkdir(parents=True, exist_ok=True)
 with kept.open("a") as file:
@@ -105,6 +124,10 @@ emit(
 )
 cost = 0.01
 answer = f"sha {digest[:12]}"
+is_list = "--allowedTools" in argv
+allowed = argv[argv.index("--allowedTools") + 1 :] if is_list else []  # up to the next option
+if resumed and ["@idle"] in commands:
+    commands, answer = [], "I did it."
 for name, *rest in commands:
     if name == "@sleep":
         time.sleep(float(rest[0]))
@@ -113,6 +136,12 @@ for name, *rest in commands:
             time.sleep(0.05)
     elif name == "@cost":
         cost = float(rest[0])
+    elif name == "@needs":
+        use(rest[0], rest[0] in allowed)
+    elif name == "@ask" and "\nThe answer: " not in prompt:
+        answer = " ".join(rest)
+    elif name == "@ask":
+        answer = prompt.partition("\nThe answer: ")[2].partition("\n")[0]
     elif name == "@say":
         answer = " ".join(rest)
     elif name == "@write":

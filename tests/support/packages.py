@@ -5,6 +5,7 @@ A real `pip install` needs a build backend, which may be missing.
 
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -34,6 +35,19 @@ def install(source: Path, target: Path) -> dict[str, str]:
     points = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
     metadata(target, project["name"], project["version"], points)
     return usable(target)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of this checkout."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=240,
+        check=True,
+    )
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 def metadata(target: Path, name: str, version: str, points: dict[str, dict[str, str]]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from steno import event as ev
 from steno.errors import StenoError, SyncError
+from steno.installation import extra_command
 from steno.sync import FolderSync, SyncOptions, SyncSummary
 from steno.sync.destination_queue import pending_syncs
 from steno.sync.files import read_content
@@ -912,10 +913,10 @@ for more in ({{"destinations": ("s3://b",)}}, {{"destinations": (), "include": (
         [
             "1",
             "[steno] · changes made by shell commands are detected only at the end; "
-            "file-system watching and .gitignore support: pip install 'stenograph[watch]'",
+            f"file-system watching and .gitignore support: {extra_command('watch')}",
             "[steno] ✓ late.txt",
-            "s3://b: fsspec is required: pip install 'stenograph[sync]'",
-            "file-system watching and .gitignore support: pip install 'stenograph[watch]'",
+            f"s3://b: fsspec is required: {extra_command('sync')}",
+            f"file-system watching and .gitignore support: {extra_command('watch')}",
         ],
         "",
     )

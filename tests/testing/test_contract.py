@@ -178,6 +178,21 @@ STARTS: dict[str, tuple[Callable[[LaunchOptions, str, str | None], LaunchCommand
         lambda options, program, version: LaunchCommand(program),  # type: ignore[arg-type]
         "argv must be a tuple of strings",
     ),
+    "no session": (
+        lambda options, program, version: LaunchCommand(
+            (program, options.model or "", *options.extra), options.prompt.encode()
+        ),
+        "resume: the option changes nothing in the command; an option that the agent does not have "
+        "belongs in `unsupported_options`\n"
+        "  resume: '123e4567-e89b-42d3-a456-426614174000' is missing in the command",
+    ),
+    "another session": (
+        lambda options, program, version: LaunchCommand(
+            (program, options.model or "", "--last" * bool(options.resume), *options.extra),
+            options.prompt.encode(),
+        ),
+        "resume: '123e4567-e89b-42d3-a456-426614174000' is missing in the command",
+    ),
     "no model": (
         lambda options, program, version: LaunchCommand((program,), options.prompt.encode()),
         "model: 'steno-testing-model' is missing in the command",

@@ -230,6 +230,7 @@ class ProgramInfo(Struct, frozen=True):
 
 
 NEWEST_PROGRAM = ProgramInfo()
+EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
 class LaunchCommand(Struct, frozen=True):
@@ -512,6 +513,27 @@ def accepts_field(agent: Agent, field: str, info: ProgramInfo) -> bool:
         return False
     name = agent.launch.option_names.get(field)
     return name is None or info.has_option(name)
+
+
+def can_resume(
+    agent: Agent, session: str, program: str = "", info: ProgramInfo = NEWEST_PROGRAM
+) -> bool:
+    """Whether the agent continues a session: its command must say which.
+
+    The command itself is asked, since one that ignores the option would start a new session.
+    """
+    if not accepts_field(agent, "resume", info):
+        return False
+    build = agent.launch.build_command
+    command = build(LaunchOptions(prompt="-", resume=session), program or agent.name, info)
+    new = build(LaunchOptions(prompt="-"), program or agent.name, info)
+    return command != new and session in command_text(command)
+
+
+def command_text(command: LaunchCommand) -> str:
+    """All that a command passes to its program: arguments, stdin and variables."""
+    stdin = (command.stdin or b"").decode("utf-8", "replace")
+    return "\n".join((*command.argv, stdin, *(value for _, value in command.env)))
 
 
 def accepted_options(agent: Agent, options: LaunchOptions, info: ProgramInfo) -> LaunchOptions:

@@ -451,7 +451,7 @@ class Accumulator:
         if event.kind == "left" and event.text is not None:
             self.leftover_processes.append(event.text)
         elif event.kind == "note":
-            self.facts.last_note = event.text or ""
+            self.facts.add_note(event.text or "")
         elif event.kind == "totals":
             self.totals_difference = event.text or ""
         elif event.kind == "cut" and not event.line:

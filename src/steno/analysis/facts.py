@@ -51,6 +51,13 @@ class Facts(Struct):
     has_worked: bool = False  # a tool changed a file, or a command ran that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
     last_note: str = ""  # that steno added to the recording
+    denied_before: str = ""  # the calls that were denied to the task's run before
+
+    def add_note(self, text: str) -> None:
+        self.last_note = text
+        word, _, detail = text.partition(": ")
+        if word == ev.DENIED_NOTE:
+            self.denied_before = detail
 
     @property
     def error_text(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shlex import quote
 
 from .. import event as ev
-from ..report import BackgroundTask
+from ..report import IDLE_SUFFIX, BackgroundTask, describe_denials
 from .error_map import (
     CUT_MESSAGES,
     CUT_STOP_REASONS,
@@ -440,13 +440,24 @@ def detect_denied_calls(facts: Facts) -> Judgement | None:
         return None
     denials = [denial for denial, _ in facts.unresolved_denials]
     rules = dict.fromkeys(denial.allow_rule for denial in denials if denial.allow_rule)
-    tools = ", ".join(dict.fromkeys(denial.tool or "unknown tool" for denial in denials))
-    calls = "1 call" if len(denials) == 1 else f"{len(denials)} calls"
     return Judgement(
         verdict="permission",
         hint=_allow_hint(facts, list(rules)),
         evidence=sorted({line for _, line in facts.unresolved_denials if line}),
-        warnings=[f"permission: {calls} denied ({tools})"],
+        warnings=[f"permission: {describe_denials(denials)}"],
+    )
+
+
+def detect_idle_retry(facts: Facts) -> Judgement | None:
+    """Calls were denied to the run before, and this one made no call and changed nothing."""
+    report = facts.report
+    if not facts.denied_before or report.tools or report.tool_counts or report.files:
+        return None
+    return Judgement(
+        verdict="permission",
+        hint="permit the calls, then run it again",
+        evidence=facts.evidence_lines,
+        warnings=[f"permission: {facts.denied_before}{IDLE_SUFFIX}"],
     )
 
 
@@ -511,6 +522,7 @@ RULES: tuple[Rule, ...] = (
     detect_open_question,
     detect_background_work,
     detect_denied_calls,
+    detect_idle_retry,
     detect_empty_answer,
     detect_superseded_result,
 )

@@ -113,6 +113,11 @@ def add_task_options(parser: CommandParser) -> None:
     add_settings(parser, (*TASK_SETTINGS_WITHOUT, "resume_on"))
 
 
+def setting_option(name: str) -> str:
+    """The option of these commands for a setting."""
+    return option_name(RENAMED_SETTINGS.get(name, name))
+
+
 def task_defaults(options: argparse.Namespace) -> TaskDefaults:
     """What the command line sets for all tasks; checked."""
     cwd = os.path.abspath(options.cwd or Path.cwd())  # noqa: PTH100  # links stay as they are
@@ -125,9 +130,7 @@ def task_defaults(options: argparse.Namespace) -> TaskDefaults:
     }
     if options.tag is not None:
         values["tag"] = options.tag
-    settings = load_settings(
-        values, {}, Path(cwd), lambda name: option_name(RENAMED_SETTINGS.get(name, name))
-    )
+    settings = load_settings(values, {}, Path(cwd), setting_option)
     if options.policy is not None:
         from ..checks.monitor import load_monitor
 

@@ -2,9 +2,11 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import msgspec
@@ -19,11 +21,12 @@ from ..fleet.board import (
     select_tasks,
 )
 from ..fleet.rows import RETRYABLE_STATES, BatchRow, TaskRow
+from ..fleet.spec import RetryRequest
 from ..fleet.store import FleetStore, fleet_exists, open_fleet
-from ..ledger.protocol import now_ms
+from ..ledger.protocol import chunks, now_ms
 from ..ledger.store import check_named_ledger
 from ..units import NANO_PER_USD
-from ..views.fleet import outcome, render_status, render_tasks
+from ..views.fleet import failure_lines, outcome, render_status, render_tasks
 from ..views.formatting import format_count
 from .commands import EXIT_FAILED
 from .options import CommandParser
@@ -114,6 +117,7 @@ def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
         "state": task.state,
         "verdict": task.verdict,
         "error": task.error,
+        "reason": task.reason,
         "run_id": task.run,
         "session_id": task.session,
         "cwd": task.cwd,
@@ -131,6 +135,18 @@ def task_json(task: TaskRow, **more: Any) -> dict[str, Any]:
 def _machine(host: str | None) -> str | None:
     """The machine of "MACHINE PID_NAMESPACE", as a task keeps it."""
     return host and (host.rpartition(" ")[0] or host)
+
+
+def print_failures(tasks: Sequence[TaskRow], words: Sequence[str], ledger: str | None) -> None:
+    """The failed tasks by reason, and the commands that show them and start them again."""
+    for line in failure_lines(tasks):
+        print_error(line)
+    if any(task.is_failed for task in tasks):
+        where = [*words, *([] if ledger is None else ["--ledger", ledger])]
+        print_error(
+            f"see: {join(['steno', 'fleet', 'collect', *where, '--failed'])}; "
+            f"again: {join(['steno', 'fleet', 'retry', *where, '--failed'])}"
+        )
 
 
 def print_tasks(form: str | None, tasks: list[TaskRow]) -> None:
@@ -166,7 +182,8 @@ def run_status(args: list[str]) -> int:
     if options.tasks and options.batch is None:
         parser.error("--tasks needs BATCH")
     status = FleetStatus(batches=[], workers=[], pauses=[])
-    check_named_ledger(options.ledger)
+    if not fleet_exists(options.ledger):
+        check_named_ledger(options.ledger)
     if options.batch is not None or fleet_exists(options.ledger):
         require_fleet(options.ledger)
         with open_fleet(options.ledger) as store:
@@ -217,7 +234,9 @@ def run_collect(args: list[str]) -> int:
         "fleet collect", "Print the results of tasks as JSON lines.", COLLECT_EXAMPLES
     )
     add_selection(parser)
-    parser.add_argument("--failed", action="store_true", help="only tasks that did not succeed")
+    parser.add_argument(
+        "--failed", action="store_true", help="only failed tasks, not those that a person stopped"
+    )
     parser.add_argument(
         "--output", metavar="FOLDER", help="write each answer to a file, and print no JSON"
     )
@@ -239,9 +258,18 @@ def run_collect(args: list[str]) -> int:
 
 
 def _print_results(store: FleetStore, tasks: list[TaskRow], only_failed: bool) -> None:
-    for task in tasks:
-        if task.is_final and not (only_failed and task.state == "done"):
-            print_json(as_json(task_json(task, text=store.result_text(task.id))))
+    from ..codec.redact import redact, redact_value  # lazy: the other commands need none of it
+
+    shown = [task for task in tasks if (task.is_failed if only_failed else task.is_final)]
+    for part in chunks(shown):
+        ids = [task.id for task in part]
+        specs = store.get_specs(ids)
+        texts = store.result_texts(ids)
+        for task in part:
+            spec = specs[task.id]
+            text = texts.get(task.id, "")
+            more = {"prompt": redact(spec.prompt), "tags": redact_value(spec.tags), "text": text}
+            print_json(as_json(task_json(task, **more)))
     unfinished = sum(not task.is_final for task in tasks)
     if unfinished:
         print_error(f"{format_count(unfinished, 'task')} not finished")
@@ -348,9 +376,13 @@ RETRY_EXAMPLES = """examples:
   steno fleet retry tasks --failed    all tasks of a batch that did not succeed
   steno fleet retry 3f9a21c0
   steno fleet retry --tag release=2.0 --failed
+  steno fleet retry tasks --verdict permission --allow Write --allow 'Bash(make test)'
+  steno fleet retry tasks/colour --answer "the blue one"
 
 Starts tasks again that failed or were blocked, cancelled or parked. Tasks that have succeeded are
-left alone. A worker runs them: steno fleet worker, or the same `steno fleet batch` again.
+left alone. The prompt says how the last run ended: which calls were denied, what it asked, or
+what went wrong. After a denial, a run without a call or a change is no success. A worker runs the
+tasks: steno fleet worker, or the same `steno fleet batch` again.
 """
 
 
@@ -358,9 +390,14 @@ def run_retry(args: list[str]) -> int:
     """Run `steno fleet retry` and return its exit code."""
     parser = CommandParser("fleet retry", "Start tasks again that failed.", RETRY_EXAMPLES)
     add_selection(parser)
+    parser.add_argument("--failed", action="store_true", help="not those that a person stopped")
     parser.add_argument(
-        "--failed", action="store_true", help="all of them that did not succeed (default)"
+        "--allow",
+        action="append",
+        metavar="TOOL",
+        help="permit this tool from now on, as the option of `steno run` (repeatable)",
     )
+    parser.add_argument("--answer", metavar="TEXT", help="the answer to what the last run asked")
     parser.add_argument(
         "--verdict",
         action="append",
@@ -376,10 +413,35 @@ def run_retry(args: list[str]) -> int:
 
     with open_fleet(options.ledger) as store:
         tasks = _to_retry(store, selected(store, options, parser, is_exact=True), options.verdict)
+        tasks = [task for task in tasks if task.is_failed or not options.failed]
+        request = _retry_request(options, tasks)
         with closing(TaskQueue(store)) as queue:
-            tasks = restart_tasks(store, queue, tasks)
+            tasks = restart_tasks(store, queue, tasks, request)
         _print_changed(options.form, tasks, "queued again")
     return 0
+
+
+def _retry_request(options: argparse.Namespace, tasks: list[TaskRow]) -> RetryRequest:
+    """--allow and --answer. StenoError if a task could not use them."""
+    answer = options.answer
+    if answer is not None and not answer.strip():
+        raise StenoError("--answer: empty; give the text that the agent gets")
+    given = {"--allow": options.allow, "--answer": answer}
+    for option in [option for option, value in given.items() if value]:
+        for task in tasks:
+            _check_retry_option(option, task)
+    return RetryRequest(allow=tuple(options.allow or ()), answer=answer)
+
+
+def _check_retry_option(option: str, task: TaskRow) -> None:
+    from ..agents import REPLAY_AGENT_NAME, get_agent  # lazy: the other commands need no agents
+    from ..agents.base import option_support
+
+    if task.agent == REPLAY_AGENT_NAME:
+        raise StenoError(f"{option}: {task.name} is a replay, which repeats its recording")
+    agent = get_agent(task.agent)
+    if option == "--allow" and agent is not None and option_support(agent, "allow") == "no":
+        raise StenoError(f"{option}: not supported by {task.agent}, the agent of {task.name}")
 
 
 def _to_retry(store: FleetStore, tasks: list[TaskRow], verdicts: list[str]) -> list[TaskRow]:
@@ -391,9 +453,11 @@ def _to_retry(store: FleetStore, tasks: list[TaskRow], verdicts: list[str]) -> l
     return [*tasks, *blocked_dependants(store, tasks)]
 
 
-def restart_tasks(store: FleetStore, queue: Any, tasks: list[TaskRow]) -> list[TaskRow]:
+def restart_tasks(
+    store: FleetStore, queue: Any, tasks: list[TaskRow], request: RetryRequest | None = None
+) -> list[TaskRow]:
     """Queue ended tasks again, as far as what they depend on allows."""
-    restarted = store.requeue([task.id for task in tasks])
+    restarted = store.requeue([task.id for task in tasks], request)
     for id_ in {task.batch for task in tasks}:
         batch = store.get_batch(id_)
         if batch is not None:

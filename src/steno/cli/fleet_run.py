@@ -17,7 +17,14 @@ import msgspec
 from ..config.files import new_run_id
 from ..errors import StenoError
 from ..fleet.admission import has_budget_left
-from ..fleet.board import Board, active_workers, fleet_status, read_board, select_results
+from ..fleet.board import (
+    Board,
+    active_workers,
+    batch_word,
+    fleet_status,
+    read_board,
+    select_results,
+)
 from ..fleet.queue import TaskQueue, import_dbos
 from ..fleet.rows import BUDGET_REASON, DEPENDENCY_REASON, BatchRow, TaskRow
 from ..fleet.spec import TaskSpec
@@ -34,16 +41,24 @@ from ..ledger.protocol import now_ms
 from ..ledger.store import ledger_location
 from ..runner.run_registry import lost_runs
 from ..units import NANO_PER_USD
-from ..views.fleet import outcome, pause_line, progress_line, render_board
+from ..views.fleet import pause_line, progress_line, render_board
 from .commands import EXIT_FAILED, EXIT_INTERRUPTED
 from .fleet_options import (
     add_limits,
     add_task_options,
     parse_batch_name,
     parse_lease,
+    setting_option,
     task_defaults,
 )
-from .fleet_query import NO_WORKER, as_json, restart_tasks, run_output, task_json
+from .fleet_query import (
+    NO_WORKER,
+    as_json,
+    print_failures,
+    restart_tasks,
+    run_output,
+    task_json,
+)
 from .options import CommandParser, number_type
 from .run_options import read_prompt
 from .terminal import detect_style, is_terminal, print_error, print_json, print_lines, stdin_bytes
@@ -215,6 +230,7 @@ def _run_here(options: argparse.Namespace, batch: BatchRow) -> int:
             worker.wait(lambda: display.update(worker.store, batch), LIVE_POLL_SECONDS)
             board = read_board(worker.store, batch)
             tasks = worker.store.tasks("t.batch = ? AND t.state <> 'done'", (batch.id,))
+            word = batch_word(worker.store, batch)
             if board.is_finished:
                 worker.queue.close_batch(batch.id)
         finally:
@@ -225,18 +241,11 @@ def _run_here(options: argparse.Namespace, batch: BatchRow) -> int:
         result = {**msgspec.to_builtins(board), "not_done": rows}
         print_json(as_json(result))
     elif board.is_finished:
-        _print_failures(tasks)
+        print_failures(tasks, [word], options.ledger)
     if not board.is_finished:
         _say(options, f"stopped; to continue: steno fleet batch {join(options.given)}")
         return EXIT_INTERRUPTED
     return 0 if board.is_good else EXIT_FAILED
-
-
-def _print_failures(tasks: list[TaskRow]) -> None:
-    for task in tasks[:20]:
-        print_error(f"{task.name} ({task.id[:12]}): {outcome(task)}")
-    if len(tasks) > 20:
-        print_error(f"{len(tasks) - 20} more; see: steno fleet status --tasks BATCH")
 
 
 def _recover_lost_runs(ledger: str | None) -> None:
@@ -377,7 +386,7 @@ def _spawn(options: argparse.Namespace, prompt: str) -> int:
     import_dbos()
     defaults = task_defaults(options)
     name = f"spawn-{new_run_id()}" if options.name is None else options.name
-    spec = single_task(prompt, name, defaults)
+    spec = single_task(prompt, name, defaults, setting_option)
     id_ = new_run_id()
     batch = BatchRow(id=SPAWN_BATCH, name=SPAWN_BATCH, created_at=now_ms())
     if options.wait:  # a batch of its own: this process leaves the others to the workers

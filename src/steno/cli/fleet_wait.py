@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 
-from ..fleet.board import active_workers, batch_labels
+from ..fleet.board import active_workers, batch_labels, batch_word
 from ..fleet.rows import STATES, TaskRow
 from ..fleet.store import FleetStore, open_fleet
 from ..views.fleet import outcome
@@ -14,6 +14,7 @@ from .commands import EXIT_FAILED
 from .fleet_query import (
     NO_WORKER,
     add_selection,
+    print_failures,
     print_tasks,
     require_fleet,
     selected,
@@ -49,6 +50,8 @@ def run_wait(args: list[str]) -> int:
     with open_fleet(options.ledger) as store:
         tasks = selected(store, options, parser)
         labels = batch_labels(store, {task.batch for task in tasks})
+        batches = filter(None, map(store.get_batch, labels))
+        words = [batch_word(store, batch) for batch in batches]
         report = WaitReport(store, is_quiet=options.form == "json")
         ids = [task.id for task in tasks]
         tasks = _wait_for(store, ids, options.any, options.timeout, report)
@@ -65,8 +68,7 @@ def run_wait(args: list[str]) -> int:
         return EXIT_TIMEOUT
     failed = [task for task in ended if task.state != "done"]
     if not options.any:
-        for task in failed[:10]:
-            print_error(f"{task.name} ({task.id[:12]}): {outcome(task)}")
+        print_failures(failed, words, options.ledger)
     return EXIT_FAILED if failed else 0
 
 

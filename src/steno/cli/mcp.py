@@ -1,6 +1,7 @@
 """`steno mcp`: serves steno's knowledge of a run and of the others to an agent, as MCP tools."""
 
 from ..errors import StenoError
+from ..installation import extra_command
 from ..ledger.store import ledger_exists, open_ledger
 from ..runner.run_registry import get_active_run
 from ..runner.setup import MAX_PERMISSION_SECONDS
@@ -14,7 +15,7 @@ EXAMPLES = """examples:
 
 Serves on stdin and stdout, for an agent that starts it. Tools: status (own context, cost and
 budget), roster, say, inbox, claim, release, claims, search. The agent's run is found by the
-environment that `steno run` sets. It needs the extra `mcp`: pip install 'stenograph[mcp]'.
+environment that `steno run` sets. It needs the extra `mcp`.
 `steno run --permission-relay` starts it by itself.
 """
 
@@ -40,7 +41,7 @@ def run(args: list[str]) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "mcp").partition(".")[0]
         raise StenoError(
-            f"the MCP server needs the package {package}: pip install 'stenograph[mcp]'"
+            f"the MCP server needs the package {package}: {extra_command('mcp')}"
         ) from None
     run_id = options.run or own_run()
     location = options.ledger or _ledger_of(run_id)

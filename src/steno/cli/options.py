@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ..errors import StenoError
+from ..installation import extra_command
 from .commands import EXIT_USAGE_ERROR, SUBCOMMANDS
 from .terminal import detect_style, print_error
 
@@ -75,7 +76,7 @@ def require_extra(option: str, module: str, extra: str) -> None:
         is_found = False
     if not is_found:
         name = module.partition(".")[0]
-        raise StenoError(f"{option} needs {name}; install: pip install 'stenograph[{extra}]'")
+        raise StenoError(f"{option} needs {name}; install: {extra_command(extra)}")
 
 
 class CommandParser(argparse.ArgumentParser):

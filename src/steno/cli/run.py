@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from ..agents import get_agent
+from ..agents.base import can_resume
 from ..codec.redact import redact, redact_argv
 from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
 from ..errors import StenoError
@@ -476,11 +478,15 @@ def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None
     """`steno run --resume SESSION ...` with the same options, adapted to the verdict.
 
     `options` are those of the command line by name; `cwd` is set if the folder is another one.
-    None if the task succeeded or no session was started.
+    None if the task succeeded, no session was started, or the agent cannot resume one.
     """
-    if report.ok or report.session_id is None or not report.requests:
+    session = report.session_id
+    if report.ok or session is None or not report.requests:
         return None
-    argv = ["steno", "run", "--resume", report.session_id]
+    agent = get_agent(report.agent)
+    if agent is not None and not can_resume(agent, session):
+        return None
+    argv = ["steno", "run", "--resume", session]
     for name in ("cwd", "recording"):
         argv += [] if options.get(name) is None else [option_name(name), str(options[name])]
     if len({attempt.agent for attempt in report.attempts}) > 1:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..config.files import data_folder
 from ..errors import LedgerError, StenoError
 from ..executables import absolute_search_path
+from ..installation import extra_command
 from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store, check_named_ledger
 from ..private_files import create_private_folder, temporary_folder
@@ -26,7 +27,7 @@ EXAMPLES = """examples:
   ssh -L 8737:localhost:8737 HOST     the page of another machine, through a tunnel
 
 The page reads the ledger and the recordings of active runs; nothing leaves the machine. It needs
-the extra `web`: pip install 'stenograph[web]'. Without --no-import, new transcripts are imported
+the extra `web`. Without --no-import, new transcripts are imported
 every minute. Stop it with Ctrl-C.
 """
 DEFAULT_PORT = 8737
@@ -41,7 +42,7 @@ def run(args: list[str]) -> int:
         from ..web import app, ledger_access, security, server
     except ModuleNotFoundError as error:
         raise StenoError(
-            f"the page needs the package {error.name}: pip install 'stenograph[web]'"
+            f"the page needs the package {error.name}: {extra_command('web')}"
         ) from None
     zone = TimeZone(options.timezone)
     check_named_ledger(options.ledger)

@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   steno sync . dir:/mnt/a sftp://host/files --delete
   steno sync . dir:/srv/site --prefix public --exclude '*.map'
   steno sync . 'cmd:rsync -a {path} host:inbox/'    run a command for each file, without a shell
-  steno sync . sftp://host/folder --dry-run         any fsspec URL (pip install 'stenograph[sync]')
+  steno sync . sftp://host/folder --dry-run         any fsspec URL (extra `sync`)
   steno sync --pending                              finish failed or interrupted syncs
 
 Files are compared by content. Files ignored by .gitignore and tool folders (.git, node_modules,

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from ..errors import StenoError
+from ..installation import extra_command
 from .options import CommandParser
 from .ps import recover_finished_runs
 from .terminal import detect_style, is_terminal, print_lines
@@ -14,7 +15,7 @@ EXAMPLES = """examples:
   watch -n 5 steno top --once
 
 Keys: j and k move, Enter opens a run, / filters, s stops a run, r shows the command to resume it,
-? lists all keys, q quits. The full screen needs the extra `tui`: pip install 'stenograph[tui]'.
+? lists all keys, q quits. The full screen needs the extra `tui`.
 """
 ONCE_ROWS = 20
 
@@ -30,7 +31,7 @@ def run(args: list[str]) -> int:
         from ..tui.app import TopApp
     except ModuleNotFoundError as error:
         raise StenoError(
-            f"the full screen needs the package {error.name}: pip install 'stenograph[tui]'; "
+            f"the full screen needs the package {error.name}: {extra_command('tui')}; "
             "without it: steno top --once"
         ) from None
     TopApp(options.ledger).run()

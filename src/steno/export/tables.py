@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import StenoError
+from ..installation import extra_command
 from ..ledger.rows import MAX_INT64
 from ..views.formatting import clean_lines
 
@@ -62,9 +63,7 @@ def as_parquet(rows: Iterable[Any], types: Mapping[str, type]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise StenoError(
-            "Parquet needs pyarrow; install it: pip install 'stenograph[parquet]'"
-        ) from None
+        raise StenoError(f"Parquet needs pyarrow; install it: {extra_command('parquet')}") from None
     flat_rows = [dict(_flatten(msgspec.to_builtins(row))) for row in rows]
     header = dict.fromkeys([*types, *(name for row in flat_rows for name in row)])
     columns = {

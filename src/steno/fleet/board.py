@@ -8,7 +8,7 @@ from msgspec import Struct
 from ..errors import StenoError
 from ..ledger.protocol import chunks, placeholders
 from ..units import NANO_PER_USD
-from .rows import FINAL_STATES, BatchRow, TaskRow, WorkerRow
+from .rows import FAILED_STATES, FINAL_STATES, BatchRow, TaskRow, WorkerRow
 from .spec import TaskResult
 from .store import FleetStore
 
@@ -36,7 +36,8 @@ class Board(Struct, kw_only=True):
     created_at: int
     total: int
     states: dict[str, int]
-    failures: dict[str, int]  # failed tasks by verdict
+    failed: int  # tasks that ended neither with a success nor by a person
+    failures: dict[str, int]  # those that had a run, by verdict; the others are in `states`
     running: list[RunningTask]
     tokens: int | None
     cost_usd: float | None
@@ -48,6 +49,12 @@ class Board(Struct, kw_only=True):
     eta_s: float | None
     jobs: int | None
     rate: str | None
+
+    @property
+    def failure_words(self) -> dict[str, int]:
+        """The failed tasks by verdict; without a run, by state."""
+        others = {state: self.states.get(state, 0) for state in FAILED_STATES[1:]}
+        return {**self.failures, **{state: count for state, count in others.items() if count}}
 
     @property
     def finished(self) -> int:
@@ -112,6 +119,7 @@ def read_board(
         created_at=batch.created_at,
         total=total,
         states=states,
+        failed=sum(states.get(state, 0) for state in FAILED_STATES),
         failures=failures,
         running=_running(store, batch.id, workers) if states.get("running") else [],
         tokens=int(sum(row[5] or 0 for row in rows)) if any(row[5] for row in rows) else None,
@@ -273,6 +281,13 @@ def _check_batches(store: FleetStore, word: str, tasks: Sequence[TaskRow]) -> No
 def _list(words: Sequence[str]) -> str:
     more = ["..."] if len(words) > MAX_NAMED else []
     return ", ".join([*(word.strip() for word in words[:MAX_NAMED]), *more])
+
+
+def batch_word(store: FleetStore, batch: BatchRow) -> str:
+    """A word that names this batch on a command line: its name, or the start of its id."""
+    label = batch_labels(store, [batch.id])[batch.id]
+    is_clear = not label.startswith("-") and find_batches(store, label) == [batch]
+    return label if is_clear else batch.id
 
 
 def batch_labels(store: FleetStore, ids: Iterable[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ..agents import REPLAY_AGENT_NAME, get_agent
+from ..agents.base import can_resume
 from ..codec.redact import redact
 from ..config.files import data_folder
 from ..errors import StenoError
@@ -30,14 +31,11 @@ from ..runner.prepare import PreparedTask, ensure_worktree, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
 from ..units import NANO_PER_USD
 from ..workspace.repository import GitError, clone_repository, fetch_repository
+from .restart import Restart, restart_prompt
 from .rows import TaskRow
 from .spec import TaskSpec
 
 MAX_TEXT_CHARS = 1_000_000  # of a result that is passed on
-RESUME_PROMPT = (
-    "The run that worked on this task was cut off. Check what is done already, then finish it.\n\n"
-    "{prompt}"
-)
 BATCH_TAG = "fleet.batch"
 TASK_TAG = "fleet.task"
 CLONE_SECONDS = 900
@@ -56,6 +54,14 @@ class Outcome(Struct, kw_only=True):
     cost_nano: int | None = None
     tokens: int | None = None
     is_stopped: bool = False  # by the worker: the task starts again, or was cancelled
+    is_cancelled: bool = False  # a person stopped its run
+
+    @property
+    def state(self) -> str:
+        """The final state of the task."""
+        if self.ok:
+            return "done"
+        return "cancelled" if self.is_cancelled else "failed"
 
 
 class Callbacks(Struct):
@@ -68,10 +74,18 @@ class Callbacks(Struct):
 class Execution:
     """Runs one task. `stop` and `kill` may be called by any thread."""
 
-    def __init__(self, ledger: str | None, batch: str, task: TaskRow, callbacks: Callbacks) -> None:
+    def __init__(
+        self,
+        ledger: str | None,
+        batch: str,
+        task: TaskRow,
+        restart: Restart,
+        callbacks: Callbacks,
+    ) -> None:
         self._ledger = ledger
         self._batch = batch
         self._task = task
+        self._restart = restart
         self._callbacks = callbacks
         self._lock = threading.Lock()
         self._runner: TaskRunner | None = None
@@ -133,6 +147,8 @@ class Execution:
             error_text = str(runner.error or "no report")
             return Outcome(verdict="subprocess", ok=False, error=error_text)
         outcome = _outcome(report, prepared.setup.cwd)
+        is_interrupted = runner.task.is_stopped_by_person or report.verdict == "interrupted"
+        outcome.is_cancelled = is_interrupted and not report.ok
         if monitor is not None:
             _apply_policy(outcome, report, monitor.finish(report))
         return outcome
@@ -141,7 +157,7 @@ class Execution:
 
     def _prepare(self, spec: TaskSpec, prompt: str, max_cost: float | None) -> PreparedTask:
         options: dict[str, Any] = {
-            **spec.options,
+            **spec.run_options,
             "ledger": self._ledger,
             "cwd": spec.cwd,
             "name": spec.name,
@@ -157,27 +173,38 @@ class Execution:
         if max_cost is not None:
             own = options.get("max_cost")
             options["max_cost"] = max_cost if own is None else min(own, max_cost)
-        prompt = self._choose_session(options, prompt)
+        allow = self._restart.request.allow
+        if allow:
+            options["allow"] = (*options.get("allow", ()), *allow)
+        is_resumed = self._choose_session(options)
+        prompt = restart_prompt(prompt, self._restart, is_resumed=is_resumed)
         options = {name: value for name, value in options.items() if value is not None}
         prepared = prepare_task(prompt, options)
         # The task keeps its id in the ledger, however often it is started again.
-        setup = msgspec.structs.replace(prepared.setup, task_id=self._task.id)
+        setup = msgspec.structs.replace(
+            prepared.setup, task_id=self._task.id, denied_before=self._restart.denied
+        )
         return msgspec.structs.replace(prepared, setup=setup)
 
-    def _choose_session(self, options: dict[str, Any], prompt: str) -> str:
-        """Resume the session of a run that was cut off, if its files are here; else a new one."""
-        agent = get_agent(options.get("agent") or "claude", (REPLAY_AGENT_NAME,))
-        if agent is None or options.get("agent") == REPLAY_AGENT_NAME:
-            return prompt
+    def _choose_session(self, options: dict[str, Any]) -> bool:
+        """Resume the session of the last run, if its files are here; else begin a new one."""
+        name = options.get("agent") or "claude"
+        agent = None if name == REPLAY_AGENT_NAME else get_agent(name)
+        if agent is None:
+            return False
         task = self._task
-        if task.session is not None and has_session_files(agent.name, task.session, task.cwd):
+        if (
+            task.session is not None
+            and can_resume(agent, task.session)
+            and has_session_files(agent.name, task.session, task.cwd)
+        ):
             options["resume"] = task.session
             options["cwd"] = task.cwd
             options.pop("worktree", None)
-            return RESUME_PROMPT.format(prompt=prompt)
+            return True
         if "session_id" not in agent.launch.unsupported_options:
             options["session_id"] = str(uuid.uuid4())
-        return prompt
+        return False
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -234,7 +261,7 @@ def _outcome(report: Report, cwd: str | None) -> Outcome:
     return Outcome(
         verdict=report.verdict,
         ok=report.ok,
-        error=None if report.ok else redact(report.error or report.hint or report.verdict),
+        error=report.reason and redact(report.reason),
         text=redact((report.result or report.text)[:MAX_TEXT_CHARS]),
         run=attempts[-1].run_id if attempts else report.run_id,
         session=report.session_id,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StenoError
+from ..installation import extra_command
 from ..ledger.protocol import chunks
 from ..ledger.store import ledger_url
 from .rows import BatchRow, TaskRow
@@ -27,7 +28,6 @@ MIN_WINDOW = 200  # tasks of a batch that are in DBOS's queue at once
 WINDOW_PER_JOB = 4
 LOST_SECONDS = 30.0  # a workflow and its task end together, or nearly
 BUSY_SECONDS = 30  # a wait for other processes that write to the same file
-INSTALL_HINT = "the fleet needs dbos: pip install 'stenograph[fleet]'"
 
 
 def queue_name(batch: str) -> str:
@@ -39,7 +39,7 @@ def import_dbos() -> Any:
     try:
         import dbos
     except ModuleNotFoundError:
-        raise StenoError(INSTALL_HINT) from None
+        raise StenoError(f"the fleet needs dbos: {extra_command('fleet')}") from None
     logging.getLogger("dbos").setLevel(logging.CRITICAL)
     return dbos
 

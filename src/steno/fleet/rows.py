@@ -6,6 +6,7 @@ from msgspec import Struct
 # budget is used up; parked: its workers died too often.
 STATES = ("held", "waiting", "running", "done", "failed", "blocked", "cancelled", "parked")
 FINAL_STATES = ("done", "failed", "blocked", "cancelled", "parked")
+FAILED_STATES = ("failed", "blocked", "parked")  # neither a success nor stopped by a person
 RETRYABLE_STATES = ("failed", "blocked", "cancelled", "parked")
 BUDGET_REASON = "budget of the batch used up"
 DEPENDENCY_REASON = "a task it depends on did not succeed"
@@ -48,6 +49,16 @@ class TaskRow(Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         return self.state in FINAL_STATES
+
+    @property
+    def is_failed(self) -> bool:
+        return self.state in FAILED_STATES
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not succeed, without a state that it repeats."""
+        error = self.error or ""
+        return None if error == self.state else error.removeprefix(f"{self.state}: ") or None
 
 
 class BatchRow(Struct, frozen=True, kw_only=True):

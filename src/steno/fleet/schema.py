@@ -37,4 +37,8 @@ MIGRATIONS = (
         CREATE TABLE fleet_pauses (agent TEXT PRIMARY KEY, until <int> NOT NULL, reason TEXT);
         """,
     ),
+    (
+        "fleet_retries",
+        "CREATE TABLE fleet_retries (id TEXT PRIMARY KEY, request TEXT NOT NULL);",
+    ),
 )

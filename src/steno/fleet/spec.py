@@ -26,8 +26,23 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return str(self.options.get("agent") or "claude")
 
     @property
+    def run_options(self) -> dict[str, Any]:
+        """The options as `steno run` takes them: of a parsed "off", None or nothing is left."""
+        return {
+            name: "off" if value is None or (name == "alert_at" and not value) else value
+            for name, value in self.options.items()
+        }
+
+    @property
     def model(self) -> str | None:
         return self.options.get("model")
+
+
+class RetryRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `steno fleet retry` gives a task besides another start."""
+
+    allow: tuple[str, ...] = ()  # tools, from now on
+    answer: str | None = None  # to the question that its last run ended with
 
 
 class TaskResult(Struct, frozen=True):

@@ -21,7 +21,7 @@ from ..ledger.sqlite import SQLiteStore
 from ..ledger.store import ledger_location, ledger_url, migrate
 from .rows import DEPENDENCY_REASON, LOST, PARKED_REASON, BatchRow, TaskRow, WorkerRow
 from .schema import MIGRATIONS
-from .spec import TaskSpec
+from .spec import RetryRequest, TaskSpec
 
 SCHEMA = "steno_fleet"
 QUEUE_SCHEMA = "steno_fleet_queue"  # of DBOS
@@ -42,7 +42,10 @@ TASK_COLUMNS = TaskRow.__struct_fields__
 BATCH_COLUMNS = BatchRow.__struct_fields__
 WORKER_COLUMNS = WorkerRow.__struct_fields__
 TASKS_SQL = f"SELECT {', '.join('t.' + name for name in TASK_COLUMNS)} FROM fleet_tasks t"
-TASK_TABLES = {"id": ("results", "specs", "tasks"), "task": ("tags", "needs")}  # by column
+TASK_TABLES = {  # by column
+    "id": ("results", "retries", "specs", "tasks"),
+    "task": ("tags", "needs"),
+}
 T = TypeVar("T")
 
 
@@ -182,7 +185,9 @@ class FleetStore:
                 for number, (id_, spec) in enumerate(tasks, 1)
             ]
             nothing = "ON CONFLICT DO NOTHING"
-            store.upsert("fleet_tasks", TASK_COLUMNS[:9], rows, nothing)
+            # Tasks that are known keep the order of the file, too.
+            renumber = "ON CONFLICT (id) DO UPDATE SET number = excluded.number"
+            store.upsert("fleet_tasks", TASK_COLUMNS[:9], rows, renumber)
             specs = [(id_, encode(spec).decode()) for id_, spec in tasks]
             update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec"
             store.upsert("fleet_specs", ("id", "spec"), specs, update)
@@ -240,10 +245,29 @@ class FleetStore:
         ((spec,),) = self.query("SELECT spec FROM fleet_specs WHERE id = ?", (id_,))
         return msgspec.json.decode(spec, type=TaskSpec)
 
+    def get_specs(self, ids: Sequence[str]) -> dict[str, TaskSpec]:
+        rows = self._by_id("SELECT id, spec FROM fleet_specs", ids)
+        return {id_: msgspec.json.decode(spec, type=TaskSpec) for id_, spec in rows}
+
+    def get_retry(self, id_: str) -> RetryRequest:
+        """What `steno fleet retry` gave the task besides another start."""
+        return self._retries([id_]).get(id_, RetryRequest())
+
+    def _retries(self, ids: Sequence[str]) -> dict[str, RetryRequest]:
+        rows = self._by_id("SELECT id, request FROM fleet_retries", ids)
+        return {id_: msgspec.json.decode(text, type=RetryRequest) for id_, text in rows}
+
+    def _by_id(self, sql: str, ids: Sequence[str]) -> Iterator[Row]:
+        for part in chunks(list(ids)):
+            yield from self.query(f"{sql} WHERE id IN ({placeholders(len(part))})", part)
+
     def result_text(self, id_: str) -> str:
-        for (text,) in self.query("SELECT text FROM fleet_results WHERE id = ?", (id_,)):
-            return str(text)
-        return ""
+        return self.result_texts([id_]).get(id_, "")
+
+    def result_texts(self, ids: Sequence[str]) -> dict[str, str]:
+        return {
+            id_: str(text) for id_, text in self._by_id("SELECT id, text FROM fleet_results", ids)
+        }
 
     def needs_of(self, id_: str) -> list[TaskRow]:
         """The tasks that this one depends on."""
@@ -310,10 +334,16 @@ class FleetStore:
 
         self.write(update)
 
-    def requeue(self, ids: Sequence[str]) -> list[TaskRow]:
-        """Start tasks that have ended again: a new generation, without result."""
+    def requeue(self, ids: Sequence[str], request: RetryRequest | None = None) -> list[TaskRow]:
+        """Start tasks that have ended again: a new generation, without result.
+
+        What an earlier request permitted stays permitted; its answer was for the run after it.
+        """
+        requests = [] if request is None else self._add_request(ids, request)
 
         def update(store: Store) -> None:
+            replace = "ON CONFLICT (id) DO UPDATE SET request = excluded.request"
+            store.upsert("fleet_retries", ("id", "request"), requests, replace)
             for part in chunks(ids):
                 marks = placeholders(len(part))
                 store.execute(
@@ -327,6 +357,15 @@ class FleetStore:
 
         self.write(update)
         return self.get_tasks(ids)
+
+    def _add_request(self, ids: Sequence[str], request: RetryRequest) -> list[tuple[str, str]]:
+        before = self._retries(ids)
+        rows = []
+        for id_ in ids:
+            allow = (*before.get(id_, request).allow, *request.allow)
+            merged = RetryRequest(allow=tuple(dict.fromkeys(allow)), answer=request.answer)
+            rows.append((id_, msgspec.json.encode(merged).decode()))
+        return rows
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel tasks that have not ended."""

@@ -10,17 +10,18 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from ..agents import REPLAY_AGENT_NAME, unknown_agent_message
+from ..agents import REPLAY_AGENT_NAME, get_agent, unknown_agent_message
 from ..config import FORMER_SETTING_NAMES, SETTINGS_BY_NAME, require_known_name
 from ..config.files import toml_error_message
 from ..errors import StenoError
-from ..runner.prepare import check_worktree_name
+from ..runner.handover import open_replay
+from ..runner.prepare import TaskSetupBuilder, check_worktree_name
 from .spec import TaskSpec
 from .template import check_placeholders, fill_in
 
@@ -53,6 +54,8 @@ OWN_FIELDS = (
     "speed",
 )
 FIELDS = (*OWN_FIELDS, *SETTING_FIELDS)
+FIELD_NAMES = {name: field for field, name in SETTING_FIELDS.items()}
+WORKER_OPTIONS = ("deadline", "backend")  # a started batch may be past it; keys are the worker's
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOML_TASK = re.compile(r"\s*\[\[\s*task\s*\]\]")
 # In a CSV file, a cell of these is JSON, or words with spaces between them.
@@ -104,14 +107,16 @@ def read_tasks(path: str, data: bytes, defaults: TaskDefaults) -> list[TaskSpec]
     return reader.finish()
 
 
-def single_task(prompt: str, name: str, defaults: TaskDefaults) -> TaskSpec:
+def single_task(
+    prompt: str, name: str, defaults: TaskDefaults, option_label: Callable[[str], str]
+) -> TaskSpec:
     """The task of `steno fleet spawn`: nothing in its prompt is a placeholder."""
     _check_name("--name", name)
     _check_prompt("prompt", prompt)
     _check_agent("--agent", defaults.options)
     if defaults.options.get("agent") == REPLAY_AGENT_NAME:
         raise StenoError(f"--agent {REPLAY_AGENT_NAME}: needs a recording; queue it with a batch")
-    return TaskSpec(
+    task = TaskSpec(
         prompt=prompt,
         name=name,
         cwd=defaults.cwd,
@@ -121,6 +126,8 @@ def single_task(prompt: str, name: str, defaults: TaskDefaults) -> TaskSpec:
         options=defaults.options,
         key=_key({"name": name, "prompt": prompt}),
     )
+    check_options(task, option_label)
+    return task
 
 
 def task_ids(batch: str, tasks: list[TaskSpec]) -> list[str]:
@@ -256,6 +263,8 @@ class TaskReader:
         self._tasks: dict[str, TaskSpec] = {}
         self._lines: dict[str, int] = {}
         self._policies: set[str] = set()  # files that are valid
+        self._recordings: set[str] = set()  # that can be replayed
+        self._options_checked: set[str] = set()  # that the agent has
 
     def add(self, line: int, table: Table) -> None:
         """Add one task. StenoError if it is invalid."""
@@ -290,6 +299,7 @@ class TaskReader:
             options=self._options(place, table),
             key=_key({**table, "name": name, "prompt": prompt}),
         )
+        self._check_options(place, self._tasks[name])
         self._lines[name] = line
 
     def finish(self) -> list[TaskSpec]:
@@ -327,6 +337,16 @@ class TaskReader:
                     raise StenoError(f"{place}: depends_on: cycle: {cycle}")
                 else:
                     stack.append((need, iter(self._tasks[need].depends_on)))
+
+    def _check_options(self, place: str, task: TaskSpec) -> None:
+        """Refuse what the agent or the replay cannot do; each combination is checked once."""
+        key = _key({**task.options, "cwd": task.cwd})
+        if key not in self._options_checked:
+            try:
+                check_options(task, lambda name: FIELD_NAMES.get(name, name))
+            except StenoError as error:
+                raise StenoError(f"{place}: {error}") from None
+            self._options_checked.add(key)
 
     # -- fields ----------------------------------------------------------------------------------
 
@@ -416,6 +436,18 @@ class TaskReader:
             raise StenoError(f"{place}: {field}: file not found: {path}")
         return path
 
+    def _check_recording(self, place: str, path: str) -> None:
+        """A recording, or a folder with the files of one run."""
+        if path in self._recordings:
+            return
+        if not os.path.exists(path):  # noqa: PTH110  # the text as it is
+            raise StenoError(f"{place}: recording: file not found: {path}")
+        try:
+            get_agent(open_replay(Path(path)).agent)
+        except (StenoError, OSError) as error:
+            raise StenoError(f"{place}: recording: {error}") from None
+        self._recordings.add(path)
+
     def _resolve(self, place: str, field: str, value: Any) -> Any:
         """Paths of a setting are relative to the task file; JSON in place of one stays."""
         if field not in (*PATH_LIST_FIELDS, "json_schema"):
@@ -438,13 +470,22 @@ class TaskReader:
         _check_agent(f"{place}: agent", values)
         recording = _text(place, "recording", table.get("recording"))
         if recording is not None:
-            values["recording"] = self._file(place, "recording", recording)
+            values["recording"] = self._absolute(recording)
         if "speed" in table:
             values["speed"] = _number(place, "speed", table["speed"])
         if "args" in table:
             values["args"] = _texts(place, "args", table["args"])
         _check_replay(place, values)
+        if recording is not None:
+            self._check_recording(place, values["recording"])
         return values
+
+
+def check_options(task: TaskSpec, option_label: Callable[[str], str]) -> None:
+    """StenoError for options that cannot work together, or that the agent does not have."""
+    options = task.run_options
+    known = {name: value for name, value in options.items() if name not in WORKER_OPTIONS}
+    TaskSetupBuilder("-", {**known, "cwd": task.cwd}, option_label)
 
 
 def _check_name(label: str, name: Any) -> str:

@@ -33,6 +33,7 @@ from .queue import (
     import_dbos,
     queue_name,
 )
+from .restart import read_restart
 from .rows import TaskRow, WorkerRow
 from .spec import TaskResult, TaskSpec
 from .store import QUEUE_SCHEMA, FleetStore
@@ -407,7 +408,8 @@ class Worker:
             lambda agent, until: put(lambda: pause(agent, until, reason)),
         )
         name = task.batch if batch is None else batch.name
-        execution = Execution(self._ledger, name, task, callbacks)
+        restart = read_restart(self._ledger, task, self.store.get_retry(task.id))
+        execution = Execution(self._ledger, name, task, restart, callbacks)
         with self._guard:
             self._executions[task.id] = execution
         if self._stopping.is_set() or self._is_fenced:
@@ -446,7 +448,7 @@ class Worker:
 
     def _finish(self, task: TaskRow, outcome: Outcome) -> None:
         columns = {
-            "state": "done" if outcome.ok else "failed",
+            "state": outcome.state,
             **{name: getattr(outcome, name) for name in RESULT_COLUMNS},
         }
         finish = self.store.finish

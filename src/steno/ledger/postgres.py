@@ -8,6 +8,7 @@ from operator import is_not
 from typing import Any
 
 from ..errors import LedgerError, LedgerLockedError, LedgerValueError
+from ..installation import extra_command
 from .protocol import (
     LOCK_TIMEOUT_SECONDS,
     STREAMED_ROWS,
@@ -56,7 +57,7 @@ class PostgresStore(Store):
             import psycopg
         except ModuleNotFoundError:
             raise LedgerError(
-                "a PostgreSQL ledger needs psycopg: pip install 'stenograph[postgres]'"
+                f"a PostgreSQL ledger needs psycopg: {extra_command('postgres')}"
             ) from None
         self.name = name
         self.url = url

@@ -389,9 +389,11 @@ def mark_session_refreshed(store: Store, session: str | None) -> None:
 
 
 def finish_task(store: Store, task: str, verdict: str, attempts: int, ended_at: int) -> None:
+    """Finish a task after its last attempt; one that was started again had others before."""
+    runs = query_value(store, "SELECT count(*) FROM runs WHERE task = ?", (task,))
     store.execute(
         "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?",
-        (verdict, attempts, ended_at, task),
+        (verdict, max(attempts, runs), ended_at, task),
     )
 
 
@@ -399,9 +401,10 @@ def finish_lost_task(store: Store, task: str, verdict: str | None) -> None:
     """Finish a task whose steno was killed, at the end of its last run."""
     store.execute(
         "UPDATE tasks SET verdict = ?, "
+        "attempts = (SELECT count(*) FROM runs WHERE task = ?), "
         "ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?) "
         "WHERE id = ? AND verdict IS NULL",
-        (verdict, task, task),
+        (verdict, task, task, task),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from ..codec.decode import MAX_LINE_BYTES, LineSplitter, cut_long_lines
 from ..errors import SourceError
+from ..installation import extra_command
 
 BUFFER_BYTES = 1 << 20
 # Recordings compress by 5 to 60. Deflate reaches 1,032, zstd 30,000.
@@ -187,7 +188,7 @@ def _unzstd(file: CountingReader, name: str) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        message = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
+        message = f"compressed with zstd; install support: {extra_command('zstd')}"
         raise source_error(name, message) from None
 
     context = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)

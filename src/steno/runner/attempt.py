@@ -18,6 +18,7 @@ from ..agents.base import (
     accepts_field,
     add_schema_prompt,
     build_environment,
+    can_resume,
 )
 from ..analysis.cost import PriceLookup, zero_price
 from ..analysis.live_state import LiveState
@@ -350,6 +351,12 @@ class AgentRun:
         """Stop an agent that repeats a request with a rejected key."""
         if retry.status == 401 and (retry.attempt or 0) >= MAX_KEY_ATTEMPTS:
             self.stop("auth")
+
+    def can_resume(self, session: str | None) -> bool:
+        """Whether another run of this program can continue a session."""
+        return session is not None and can_resume(
+            self.agent, session, self._program, self._program_info
+        )
 
     @property
     def turns(self) -> int:

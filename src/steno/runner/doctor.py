@@ -25,11 +25,13 @@ from ..agents.base import (
     OPTION_FIELDS,
     accepted_options,
     build_environment,
+    can_resume,
     option_support,
 )
 from ..config import MODEL_SIZES, Settings, SettingValue, load_settings
 from ..errors import LedgerError, StenoError
 from ..executables import find_executable
+from ..installation import package_command
 from ..ledger.queries.runs import recent_unknown_events
 from ..ledger.store import (
     Store,
@@ -242,9 +244,16 @@ class CapabilityCheck(Struct, frozen=True):
                 version = f"{agent.name} {info.version or f'at {program}'}"
                 name = agent.launch.option_names[field]
                 self.refuse_or_note(option, f"not supported by {version}, which has no {name}")
-        command = agent.launch.build_command(accepted_options(agent, options, info), program, info)
+        accepted = accepted_options(agent, options, info)
+        command = agent.launch.build_command(accepted, program, info)
         for note in command.notes:
             self.add_note(note)
+        if options.resume is not None and not can_resume(agent, options.resume, program, info):
+            self.refuse_or_note("resume", f"{agent.name} cannot resume a session")
+        if options.continue_:
+            new = msgspec.structs.replace(accepted, continue_=False)
+            if command == agent.launch.build_command(new, program, info):
+                self.refuse_or_note("continue_", f"{agent.name} cannot resume a session")
 
     def _is_unsupported(
         self, agent: Agent, option: str, info: ProgramInfo = NEWEST_PROGRAM
@@ -506,7 +515,7 @@ def check_prices(context: CheckContext) -> Iterator[Finding]:
         what += f"; last change {newest}"
     age = (context.today - newest).days if newest is not None else 0
     if age > MAX_PRICE_AGE_DAYS:
-        remedy = "pip install --upgrade genai-prices"
+        remedy = package_command("--upgrade", "genai-prices")
         yield Finding("prices", "note", f"{what}, {age} days ago", remedy)
     else:
         yield Finding("prices", "ok", what)

@@ -112,6 +112,17 @@ def _context_in_transcript(agent: Agent, setup: TaskSetup, session: str) -> Cont
     return Context()
 
 
+def open_replay(path: Path) -> ReplaySource:
+    """The recording for the agent `replay`. SourceError if nothing shows that an agent ran."""
+    recording = ReplaySource(path)
+    if recording.is_unrecognized:
+        raise SourceError(
+            f"{path}: no known agent output; expected a recording, a folder with stdout, "
+            "or an agent's output"
+        )
+    return recording
+
+
 def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
     """The agent of a task and its final setup. SourceError if its recording can't be read."""
     is_replay = setup.agent == REPLAY_AGENT_NAME
@@ -125,12 +136,7 @@ def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
     name: str | None = setup.agent
     path = Path(setup.replay_path or "").absolute()
     if is_replay:
-        recording = ReplaySource(path)
-        if recording.is_unrecognized:
-            raise SourceError(
-                f"{path}: no known agent output; expected a recording, a folder with stdout, "
-                "or an agent's output"
-            )
+        recording = open_replay(path)
         name = recording.agent
         info = recording.header.backend if recording.header is not None else None
         if info is not None:  # the cost and context window of the recorded server apply again

@@ -17,15 +17,13 @@ from msgspec import Struct
 
 from ..agents.base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand
 from ..errors import StenoError
+from ..installation import extra_command
 from ..report import Report
 
 if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
 
-MISSING_PACKAGE_MESSAGE = (
-    "JSON schemas need the package jsonschema: pip install 'stenograph[schema]'"
-)
 MAX_SCHEMA_ERRORS = 10  # per answer: the agent corrects them together
 MAX_SCHEMA_ERROR_CHARS = 300  # an error may quote the value
 _FENCED_BLOCK = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
@@ -48,7 +46,8 @@ class AnswerSchema:
                 REGISTRY,
             )
         except ImportError:
-            raise StenoError(f"{source}: {MISSING_PACKAGE_MESSAGE}") from None
+            needs = f"JSON schemas need the package jsonschema: {extra_command('schema')}"
+            raise StenoError(f"{source}: {needs}") from None
         schema = _parse_schema(text, source)
         dialect = schema.get("$schema") if isinstance(schema, dict) else None
         known_validator = jsonschema.validators.validator_for(

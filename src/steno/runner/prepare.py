@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from .. import agents
 from ..agents import Backend, LaunchOptions
-from ..agents.base import PermissionRelay, build_environment
+from ..agents.base import EXAMPLE_SESSION_ID, PermissionRelay, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.facts import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
@@ -26,6 +26,7 @@ from ..config.files import new_run_id
 from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
 from ..executables import own_command
+from ..installation import extra_command
 from ..ledger.store import ledger_location
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
@@ -113,7 +114,6 @@ TEXT_OPTION_TYPES = {
 # Of recorded and queued tasks of earlier versions, and of programs that were written for them.
 FORMER_OPTION_NAMES = {"tape": "recording", "add_dir": "add_dirs"}
 MODEL_OPTIONS = ("model", "fallback_model")
-EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
 class PreparedTask(Struct):
@@ -322,7 +322,7 @@ class TaskSetupBuilder:
                     "permission_relay", f"not supported by {name}"
                 )
         if find_spec("mcp") is None:
-            raise StenoError(f"{source} needs the package mcp: pip install 'stenograph[mcp]'")
+            raise StenoError(f"{source} needs the package mcp: {extra_command('mcp')}")
 
     def _permission_relay(self) -> PermissionRelay | None:
         if not self.settings["permission_relay"]:

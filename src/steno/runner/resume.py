@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from ..agents import get_agent
+from ..agents.base import can_resume
 from ..errors import StenoError
 from ..executables import absolute_search_path, own_command
 from ..ledger.store import ledger_url
@@ -17,6 +19,9 @@ def resume_in_background(
     """Start `steno run --resume` in the folder of the session. StenoError says why it can't."""
     if session is None:
         raise StenoError("no session to resume")
+    known = get_agent(agent)
+    if known is not None and not can_resume(known, session):
+        raise StenoError(f"{agent} cannot resume a session; run the task again")
     if folder is None or not Path(folder).is_dir():
         raise StenoError(f"its folder is not on this machine: {folder or 'unknown'}")
     argv = own_command("run", "--resume", session)

@@ -169,6 +169,7 @@ class AttemptHistory(Struct, kw_only=True):
     resumed_session_id: str | None = None  # resumed by the last attempt
     max_turns: int | None = None  # of an attempt
     turns_left: int | None = None  # of the task's limit
+    can_resume: bool = True  # the agent continues the session of the last attempt
     has_lost_session: bool = False  # a session was replaced already
     has_used_fallback_model: bool = False
     fallback_agents: tuple[str, ...] = ()  # still available
@@ -180,8 +181,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     """What to do after an attempt.
 
     `action` is one of: stop; resume, continue the session with `prompt`; retry, the same attempt
-    again since no work was done; new_session, start over in a new session; handover, continue in a
-    new session with a summary of the old one; fallback, continue with the next agent.
+    again since no work was done; new_session, start over in a new session, with the whole prompt;
+    handover, continue in a new session with a summary of the old one; fallback, continue with the
+    next agent.
     """
 
     action: str
@@ -269,7 +271,7 @@ def _request_schema_correction(
     first_error = f"{errors[0]}{' ...' if len(errors) > 1 else ''}"
     count = f"{history.corrections + 1} of {MAX_SCHEMA_CORRECTIONS}"
     return Decision(
-        action="resume" if report.session_id is not None else "new_session",
+        action="resume" if report.session_id and history.can_resume else "new_session",
         reason=f"the answer doesn't match the schema ({first_error}); "
         f"requesting correction {count}",
         prompt=SCHEMA_CORRECTION_PROMPT.format(wrong="\n".join(f"- {error}" for error in errors)),
@@ -305,7 +307,7 @@ def _wait_for_rate_limit(
     can_switch_model = policy.fallback_model is not None and not history.has_used_fallback_model
     if policy.on_limit == "fallback" and can_switch_model:
         return Decision(
-            action=_continuation_action(report, policy),
+            action=_continuation_action(report, history, policy),
             reason=f"rate limited; switching to {policy.fallback_model}",
             model=policy.fallback_model,
             counts_as_attempt=False,
@@ -320,7 +322,7 @@ def _wait_for_rate_limit(
         return _refuse_wait(policy, until)
     wait = min(max(0.0, until - now), MAX_LIMIT_WAIT_SECONDS) + jitter * LIMIT_JITTER_SECONDS
     return Decision(
-        action=_continuation_action(report, policy),
+        action=_continuation_action(report, history, policy),
         reason="rate limited; waiting for the reset",
         wait_seconds=min(wait, left),
         wait_until=until,
@@ -356,7 +358,7 @@ def _back_off_from_limit(
     wait = min(wait, left)
     given = "no reset time given" if requested is None else "as the service asks"
     return Decision(
-        action=_continuation_action(report, policy),
+        action=_continuation_action(report, history, policy),
         reason=f"rate limited, {given}; retrying in {_format_span(wait)}",
         wait_seconds=wait,
         counts_as_attempt=False,
@@ -404,7 +406,7 @@ def _hand_over_full_context(
         return Decision(action="stop", reason="the prompt alone exceeds the context window")
     return Decision(
         action="handover",
-        reason=_reason_with_handover("context window full; continuing", "handover", report),
+        reason=_reason_with_new_session("context window full; continuing", "handover", report),
     )
 
 
@@ -416,10 +418,10 @@ def _resume_with_more_turns(
     if report.verdict != "max_turns" or not left or not history.max_turns or not policy.resume_on:
         return None
     turns = min(2 * history.max_turns, left)
-    action = _continuation_action(report, policy)
+    action = _continuation_action(report, history, policy)
     return Decision(
         action=action,
-        reason=_reason_with_handover(
+        reason=_reason_with_new_session(
             f"turn limit reached; continuing with up to {turns} turns", action, report
         ),
         max_turns=turns,
@@ -442,24 +444,32 @@ def _retry_with_backoff(
         return None
     backoff = min(BASE_BACKOFF_SECONDS * 2**history.consecutive_failures, MAX_BACKOFF_SECONDS)
     wait = backoff * (0.5 + jitter)
-    action = _continuation_action(report, policy)
+    action = _continuation_action(report, history, policy)
     reason = f"{VERDICT_PHRASES[report.verdict]}; retrying in {wait:.0f} s"
     return Decision(
         action=action,
-        reason=_reason_with_handover(reason, action, report),
+        reason=_reason_with_new_session(reason, action, report),
         wait_seconds=wait,
     )
 
 
-def _continuation_action(report: Report, policy: RetryPolicy) -> str:
-    """`retry` if no request was made; `handover` if the context is nearly full; else `resume`."""
+def _continuation_action(report: Report, history: AttemptHistory, policy: RetryPolicy) -> str:
+    """`retry` if no request was made; `handover` if the context is nearly full; else `resume`.
+
+    An agent that cannot resume would take the prompt of a resumed session for its whole task: it
+    starts over with that.
+    """
     if report.session_id is None or not report.requests:
         return "retry"
     fraction = report.context.fraction
-    return "handover" if fraction is not None and fraction >= policy.refresh_at else "resume"
+    if fraction is not None and fraction >= policy.refresh_at:
+        return "handover"
+    return "resume" if history.can_resume else "new_session"
 
 
-def _reason_with_handover(reason: str, action: str, report: Report) -> str:
+def _reason_with_new_session(reason: str, action: str, report: Report) -> str:
+    if action == "new_session":
+        return f"{reason}, from the beginning: the agent cannot resume a session"
     if action != "handover":
         return reason
     fraction = report.context.fraction

@@ -67,6 +67,7 @@ class TaskSetup(Struct, frozen=True, kw_only=True):
     keep_orphans: bool = False  # leave processes running that outlive the agent
     use_heuristics: bool = True
     track_cost: bool = False  # compute the cost while running, also without a budget
+    denied_before: str | None = None  # the calls that were denied to the task's last run
     ledger: str | None = None
     record: bool = True  # write a recording and a ledger row
     changes: str = "none"  # detect file changes by: none, git (before and after), all (watcher too)

@@ -17,9 +17,10 @@ from ..agents.base import HANDOVER_PROMPT, option_support
 from ..analysis.usage import nano_to_usd
 from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
+from ..event import DENIED_NOTE
 from ..ledger.protocol import LOCK_TIMEOUT_SECONDS
 from ..process import ProcessLoop, Timer
-from ..report import VERDICTS, Report, TaskReport, Verdict
+from ..report import VERDICTS, Report, TaskReport, Verdict, denied_before
 from .attempt import AgentRun, OnRunEnded, RunSink
 from .handover import (
     missing_agent_report,
@@ -96,6 +97,7 @@ class Task:
         self._fallback_model: str | None = None  # in use since a rate limit
         self._original_prompt = setup.launch_options.prompt
         self._unrecorded_notes: list[str] = []  # decisions before the first recording
+        self._denied_before = setup.denied_before
         self._limit_resets_at: float | None = None  # after the last attempt
         self._final_attempt = -1  # index of the report that has the task's verdict
         self._has_begun = False
@@ -171,6 +173,8 @@ class Task:
             self.ledger_writer.open_task(run.started_at)
         self.ledger_writer.begin_attempt(run, len(self._reports) + 1)
         run.start()
+        if self._denied_before is not None and on_ended == self._on_run_ended:
+            run.add_note(f"{DENIED_NOTE}: {self._denied_before}")
         while self._unrecorded_notes:
             run.add_note(self._unrecorded_notes.pop(0))
         self._notify_watchers()
@@ -277,6 +281,8 @@ class Task:
         report.warnings += run.warnings
         self._reports.append(report)
         self._count_turns(run, report)
+        self._history.can_resume = run.can_resume(report.session_id)
+        self._denied_before = denied_before((report,), self._denied_before)
         stop_reason = self._stop_reason
         if stop_reason is None and report.verdict != "success":
             stop_reason = self._exhausted_budget_reason()
@@ -358,8 +364,12 @@ class Task:
 
     def _apply_decision(self, before: LaunchOptions, report: Report, decision: Decision) -> None:
         """Start the next attempt. `before` are the options of the last one."""
-        if decision.action == "handover":
+        if decision.action == "handover" and self._history.can_resume:
             self._request_summary(report)
+            return
+        if decision.action == "handover":
+            self._hand_over(summary_from_reports(self._reports), report.session_id)
+            self._begin_new_session()
             return
         if decision.action == "fallback":
             self._switch_to_fallback()
@@ -451,12 +461,16 @@ class Task:
             self._log(decision.reason)
             self._wait_then(0.0, lambda: self._begin_attempt(self._current_launch_options()))
             return decision.note
-        self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
-        prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
-        self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
+        self._hand_over(summary, session)
         self._log(decision.reason)
         self._wait_then(0.0, self._begin_new_session)
         return decision.note
+
+    def _hand_over(self, summary: str, session: str | None) -> None:
+        """Let the sessions from now on begin with a summary of this one."""
+        self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
+        prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
+        self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
 
     def _decide_after_summary(self, has_summary: bool, is_first: bool) -> Decision:
         """`is_first`: the session is not one of this task, so steno can't summarise it."""
@@ -510,6 +524,11 @@ class Task:
             self.run.kill(reason)
         else:
             self.stop(reason)
+
+    @property
+    def is_stopped_by_person(self) -> bool:
+        """Whether it was asked to stop; a deadline is another reason."""
+        return self._stop_reason in ("interrupted", "killed")
 
     def release(self) -> None:
         """Close recording and ledger, finished or not."""

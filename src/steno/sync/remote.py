@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import StenoError, SyncError
+from ..installation import extra_command
 from ..process.child import RunOnce
 from ..process.process_tree import CommandGuard, GracePeriods
 from ..workspace.ignore_rules import TEMP_PREFIX
@@ -140,7 +141,7 @@ def filesystem_class(url: str) -> Any:
     try:
         from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # it has no types
     except ImportError:
-        raise StenoError(f"{url}: fsspec is required: pip install 'stenograph[sync]'") from None
+        raise StenoError(f"{url}: fsspec is required: {extra_command('sync')}") from None
     scheme = url.partition(":")[0]
     if scheme in READ_ONLY_PROTOCOLS:
         raise StenoError(f"{url}: {scheme}:// is read-only")

@@ -14,11 +14,13 @@ import msgspec
 from .. import agents
 from .. import event as ev
 from ..agents.base import (
+    EXAMPLE_SESSION_ID,
     NEWEST_PROGRAM,
     Agent,
     Backend,
     LaunchCommand,
     LaunchOptions,
+    command_text,
     default_build_command,
 )
 from ..codec import decode
@@ -421,6 +423,9 @@ OPTION_VALUES: dict[str, str | tuple[str, ...]] = {
 }
 
 
+IGNORED_OPTION = "an option that the agent does not have belongs in `unsupported_options`"
+
+
 class StartCase(msgspec.Struct, frozen=True):
     """One call of `build_command`, and what the command must contain."""
 
@@ -428,6 +433,7 @@ class StartCase(msgspec.Struct, frozen=True):
     options: LaunchOptions
     values: tuple[str, ...] = ()
     has_key: bool = False
+    differs_from: LaunchOptions | None = None  # their command must be another one
 
 
 def start_violations(agent: Agent, sessions: tuple[str, ...] = ()) -> list[str]:
@@ -460,13 +466,28 @@ def _start_cases(agent: Agent, sessions: tuple[str, ...]) -> Iterator[StartCase]
         if name not in agent.launch.unsupported_options:
             options = msgspec.structs.replace(base, **{name: value})
             yield StartCase(name, options, (value,) if isinstance(value, str) else value)
-    if sessions and agent.capabilities.resume:
-        options = msgspec.structs.replace(base, resume=sessions[0])
-        yield StartCase("resume", options, sessions[:1])
+    yield from _session_cases(agent, base, sessions[0] if sessions else EXAMPLE_SESSION_ID)
     for kind in agent.launch.backends:
         backend = Backend(kind=kind, url=SERVER, key=SECRET)
         options = msgspec.structs.replace(base, model=MODEL, backend=backend)
         yield StartCase(f"backend {kind}", options, (MODEL, SERVER), has_key=True)
+
+
+def _session_cases(agent: Agent, base: LaunchOptions, session: str) -> Iterator[StartCase]:
+    """A session that the command does not name is a new one, whose only prompt is "continue"."""
+    unsupported = agent.launch.unsupported_options
+    replace = msgspec.structs.replace
+    if "session_id" not in unsupported:
+        options = replace(base, session_id=EXAMPLE_SESSION_ID)
+        yield StartCase("session_id", options, (EXAMPLE_SESSION_ID,))
+    if "continue_" not in unsupported:
+        yield StartCase("continue_", replace(base, continue_=True), differs_from=base)
+    if "resume" not in unsupported:
+        resume = replace(base, resume=session)
+        yield StartCase("resume", resume, (session,), differs_from=base)
+        if "fork" not in unsupported:
+            fork = replace(resume, fork=True)
+            yield StartCase("fork", fork, (session,), differs_from=resume)
 
 
 def _case_violations(agent: Agent, case: StartCase) -> Iterator[str]:
@@ -477,7 +498,12 @@ def _case_violations(agent: Agent, case: StartCase) -> Iterator[str]:
         except Exception as error:  # the agent's code may raise anything
             yield f"build_command raised {type(error).__name__}: {error}"
             return
+        other = None
+        if case.differs_from is not None:
+            other = agent.launch.build_command(case.differs_from, PROGRAM, NEWEST_PROGRAM)
     yield from _argv_violations(command)
+    if command == other:
+        yield f"the option changes nothing in the command; {IGNORED_OPTION}"
     if command != second:
         yield "two commands differ: build_command must depend on its arguments only"
     yield from _missing_values(command, case)
@@ -506,17 +532,12 @@ def _argv_violations(command: LaunchCommand) -> Iterator[str]:
 
 
 def _missing_values(command: LaunchCommand, case: StartCase) -> Iterator[str]:
-    env = [value for _, value in command.env]
-    if case.has_key and not any(SECRET in value for value in env):
+    if case.has_key and not any(SECRET in value for _, value in command.env):
         yield "the key of the backend is not in `env`"
-    stdin = (command.stdin or b"").decode("utf-8", "replace")
-    text = "\n".join((*command.argv, stdin, *env))
+    text = command_text(command)
     for value in case.values:
         if value not in text and msgspec.json.encode(value).decode()[1:-1] not in text:
-            yield (
-                f"{value!r} is missing in the command; an option that the agent does not have "
-                "belongs in `unsupported_options`"
-            )
+            yield f"{value!r} is missing in the command; {IGNORED_OPTION}"
 
 
 @contextmanager

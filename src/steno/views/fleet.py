@@ -33,7 +33,9 @@ from .table import (
 GAUGE_COLUMNS = 30
 MIN_NAME_COLUMNS = 12
 MAX_RUNNING_LINES = 8
-SHOWN_STATES = ("done", "running", "waiting", "held", "failed", "blocked", "parked", "cancelled")
+MAX_REASONS = 20  # groups of failed tasks
+MAX_NAMES = 8  # of the tasks in a group
+SHOWN_STATES = ("done", "running", "waiting", "held", "failed", "cancelled")
 STATE_COLOURS = {"done": "green", "failed": "red", "parked": "red", "blocked": "yellow"}
 NO_BATCHES = "No batches yet; start one: steno fleet batch TASKS.jsonl"
 
@@ -108,13 +110,13 @@ def _running_line(task: RunningTask) -> str:
 
 
 def counts_line(board: Board) -> str:
-    """Done 12, running 3, failed 2 (permission 1, timeout 1), ..."""
+    """Done 12, running 3, failed 3 (permission 1, timeout 1, blocked 1), ..."""
     facts = []
     for state in SHOWN_STATES:
-        number = board.states.get(state, 0)
+        number = board.failed if state == "failed" else board.states.get(state, 0)
         if number:
-            verdicts = ", ".join(f"{word} {count}" for word, count in board.failures.items())
-            detail = f" ({verdicts})" if state == "failed" and verdicts else ""
+            words = ", ".join(f"{word} {count}" for word, count in board.failure_words.items())
+            detail = f" ({words})" if state == "failed" else ""
             facts.append(f"{state} {format_number(number)}{detail}")
     return join_facts(facts) or "empty"
 
@@ -141,14 +143,37 @@ def progress_line(board: Board) -> str:
 
 def outcome(task: TaskRow) -> str:
     """The state of a task and its reason: failed: API Error ..., cancelled."""
-    reason = task_reason(task) or task.verdict
+    reason = task.reason or task.verdict
     return f"{task.state}: {reason}" if reason else task.state
 
 
-def task_reason(task: TaskRow) -> str:
-    """The error of a task, without a state that it repeats."""
-    error = task.error or ""
-    return "" if error == task.state else error.removeprefix(f"{task.state}: ")
+def failure_lines(tasks: Sequence[TaskRow]) -> list[str]:
+    """The tasks without a success by reason, the most frequent first; those cancelled at the end.
+
+    Each line has the number of tasks, the reason and the names.
+    """
+    groups: dict[tuple[str, str], list[TaskRow]] = {}
+    for task in tasks:
+        if task.is_final and task.state != "done":
+            word = (task.verdict if task.state == "failed" else None) or task.state
+            groups.setdefault((word, task.reason or ""), []).append(task)
+    ordered = sorted(groups.items(), key=_failure_rank)
+    lines = [_failure_line(*reason, group) for reason, group in ordered[:MAX_REASONS]]
+    left = sum(len(group) for _, group in ordered[MAX_REASONS:])
+    return [*lines, f"{format_count(left, 'more task')}"] if left else lines
+
+
+def _failure_rank(group: tuple[tuple[str, str], list[TaskRow]]) -> tuple[bool, int, int]:
+    tasks = group[1]
+    return not tasks[0].is_failed, -len(tasks), tasks[0].number
+
+
+def _failure_line(word: str, reason: str, tasks: Sequence[TaskRow]) -> str:
+    names = [task.name for task in tasks[:MAX_NAMES]]
+    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
+    kind = "failed task" if tasks[0].is_failed else "task"
+    text = f"{word}: {single_line(reason)}" if reason else word
+    return clean(f"{format_count(len(tasks), kind)}, {text}: {', '.join(names)}{more}")
 
 
 def render_tasks(style: PageStyle, tasks: Sequence[TaskRow]) -> list[str]:
@@ -170,7 +195,7 @@ def render_tasks(style: PageStyle, tasks: Sequence[TaskRow]) -> list[str]:
             task.verdict or "",
             "" if task.cost_nano is None else format_money(task.cost_nano / 1e9),
             (task.run or "")[:8],
-            single_line(task_reason(task)),
+            single_line(task.reason or ""),
         ]
         for task in sorted(tasks, key=lambda task: (STATES.index(task.state), task.number))
     ]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from ..installation import extra_command
 from .ignore_rules import IgnoreRules, is_always_ignored, is_project_name
 from .safe_path import RootFolder
 
@@ -24,7 +25,7 @@ WATCH_READY_SECONDS = 5.0  # for the system to start watching a folder
 CLOCK_TOLERANCE_NS = 10_000_000  # by which the clock of a file system may be behind
 WATCHFILES_MISSING = (
     "changes made by shell commands are detected only at the end; "
-    "file-system watching and .gitignore support: pip install 'stenograph[watch]'"
+    "file-system watching and .gitignore support: "
 )
 
 
@@ -218,7 +219,7 @@ class FileWatcher:
         try:
             from watchfiles import watch
         except ImportError:
-            self._on_error(WATCHFILES_MISSING)
+            self._on_error(WATCHFILES_MISSING + extra_command("watch"))
             self._ready_event.set()
             return
         try:

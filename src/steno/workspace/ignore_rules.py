@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StenoError
+from ..installation import extra_command
 from .origin import find_repository_root
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compile_patterns(lines: Iterable[str]) -> "GitIgnoreSpec":
         from pathspec import GitIgnoreSpec
     except ImportError:
         raise StenoError(
-            "file-system watching and .gitignore support: pip install 'stenograph[watch]'"
+            f"file-system watching and .gitignore support: {extra_command('watch')}"
         ) from None
     patterns = list(lines)
     try:

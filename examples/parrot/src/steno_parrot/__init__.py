@@ -174,7 +174,7 @@ AGENT = Agent(
         unsupported_options=UNSUPPORTED_OPTIONS,
     ),
     installation=Installation(
-        command="pip install steno-parrot",
+        command="pip install ./examples/parrot",
         tested_versions=("1.0",),
     ),
 )
