@@ -1,0 +1,250 @@
+"""Compare the reports of recordings with what the model server sent, field by field.
+
+    python -m tests.drift_truth DIR...    each folder below DIR that has a truth.json
+
+A folder holds `stdout`, perhaps `session-files` (the agent's transcripts), and `truth.json`. Both
+are read with `steno show --json`. A figure must equal the truth, be unknown, or have a label: a
+warning about it, or a source that says that it is a bound. The exit code is 1 if one differs
+without a label. `--all` also prints those that are equal.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from steno import event as ev
+from steno.pricing import price
+
+Counts = tuple[int, ...]
+Answer = dict[str, Any]  # with key, model, `complete` and the usage sent; old recordings have none
+Row = tuple[str, str, Any, Any, str]  # recording, field, truth, steno, how they compare
+COUNTERS = ("input", "cache_write", "cache_read", "output")
+KEYS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+HELPER = "notools"  # the key of a request without tools, as for a title: some figures omit these
+HELPER_OUTPUT = 2  # tokens of each such answer
+LABELS = {  # words of a warning about a field
+    "tokens": ("token", "totals", "usage"),
+    "models": ("token", "totals", "usage", "cost"),
+    "subagents": ("subagent",),
+    "requests": ("request",),
+    "cost": ("cost", "price", "totals leave out"),
+}
+
+
+class Sent(Struct):
+    """What the server sent: the figures that count as right, with some helper requests or none."""
+
+    totals: list[Counts]
+    requests: set[int]
+    costs: list[float]
+    answers: list[Answer]
+    is_one_run: bool = True
+
+
+def compare(folder: Path) -> Iterator[Row]:
+    """The rows of one recording: of its stream, then of its transcript."""
+    truth = load(folder)
+    stream = show(folder)[0]
+    yield from compare_report(folder.name, stream, truth, sent_in_run(truth))
+    path = folder / "session-files"
+    for report in show(path) if path.exists() else ():
+        if report["session_id"] == stream["session_id"] and report["session_id"]:
+            sent = sent_in_session(folder, truth)
+            yield from compare_report(f"{folder.name} (transcript)", report, truth, sent)
+
+
+def load(folder: Path) -> Any:
+    return msgspec.json.decode((folder / "truth.json").read_bytes())
+
+
+def show(path: Path) -> list[dict[str, Any]]:
+    command = (sys.executable, "-m", "steno", "show", "--json", str(path))
+    output = subprocess.run(command, capture_output=True, check=False).stdout
+    return [msgspec.json.decode(line) for line in output.splitlines()]
+
+
+# -- what was sent ---------------------------------------------------------------------------------
+
+
+def sent_in_run(truth: dict[str, Any]) -> Sent:
+    numbers = {truth[name] for name in ("requests", "sent", "begun") if truth.get(name) is not None}
+    cost = (truth.get("agent") or {}).get("own_cost")
+    return sent_of(truth, truth.get("answers_sent") or [], numbers, cost)
+
+
+def sent_of(truth: Any, answers: list[Answer], numbers: set[int], cost: float | None) -> Sent:
+    """`truth` has the tokens of all requests and those without helpers."""
+    bare, every = counts(truth["tokens_nohelp"]), counts(truth["tokens_all"])
+    helpers = (every[3] - bare[3]) // HELPER_OUTPUT
+    requests = {number - n for number in numbers for n in range(helpers + 1)}
+    totals, prices = possible(answers)
+    known = [] if cost is None else [cost]
+    return Sent([bare, every, *totals], requests, known + prices, answers)
+
+
+def sent_in_session(folder: Path, truth: dict[str, Any]) -> Sent:
+    """All runs of the session so far: a transcript has them all."""
+    so_far = truth.get("session_so_far")
+    if so_far is None:
+        runs = [load(other) for other in with_same_transcripts(folder)]
+        if len(runs) == 1:
+            return sent_in_run(truth)
+        sent = sent_of(added(runs), [], {sum(run["sent"] for run in runs)}, None)
+    else:
+        start = "-".join(folder.name.split("-")[:2])
+        paths = [path for run in so_far["runs"] for path in folder.parent.glob(f"{start}*-{run}")]
+        runs = [load(path) for path in paths]
+        is_complete = len(runs) == len(so_far["runs"])
+        answers = [one for run in runs for one in run["answers_sent"]] if is_complete else []
+        sent = sent_of(so_far, answers, {so_far["sent"]}, so_far["cost_by_the_agent"])
+        # A fork has a copy of the session before it, which may go on without it.
+        session = truth["agent"]["session_id"]
+        own = [run for run in runs if run["agent"]["session_id"] == session]
+        sent.totals.append(counts(added(own)["tokens_nohelp"]))
+        sent.requests.add(sum(run["sent"] for run in own))
+        sent.costs.append(sum(run["agent"]["own_cost"] or 0 for run in own))
+    sent.is_one_run = False
+    return sent
+
+
+def with_same_transcripts(folder: Path) -> list[Path]:
+    """The recordings with the same transcripts: they have all of their runs."""
+    own = transcripts(folder)
+    return [other for other in folder.parent.iterdir() if transcripts(other) == own]
+
+
+def transcripts(folder: Path) -> set[bytes]:
+    return {path.read_bytes() for path in (folder / "session-files").rglob("*.jsonl")}
+
+
+def added(runs: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    return {
+        name: {counter: sum(run[name][counter] for run in runs) for counter in COUNTERS}
+        for name in ("tokens_all", "tokens_nohelp")
+    }
+
+
+def counts(tokens: dict[str, Any]) -> Counts:
+    return tuple(tokens[name] for name in COUNTERS)
+
+
+def counts_of(answer: Answer) -> Counts:
+    return tuple((answer["final"] or {}).get(key) or 0 for key in KEYS)
+
+
+def add(parts: Iterable[Counts]) -> Counts:
+    return tuple(map(sum, zip((0, 0, 0, 0), *parts, strict=True)))
+
+
+def possible(answers: list[Answer]) -> tuple[list[Counts], list[float]]:
+    """Tokens and dollars by the price list, with every choice of helpers and cut answers."""
+    optional = [one for one in answers if one["key"] == HELPER or not one["complete"]]
+    always = [one for one in answers if one not in optional]
+    sums, prices = [], []
+    for n in range(len(optional) + 1) if answers else ():
+        for some in combinations(optional, n):
+            sums.append(add(map(counts_of, (*always, *some))))
+            costs = [list_price(one) for one in (*always, *some)]
+            prices += [] if None in costs else [sum(cost or 0 for cost in costs) / 1e9]
+    return sums, prices
+
+
+def list_price(answer: Answer) -> int | None:
+    figures = dict(zip(COUNTERS, counts_of(answer), strict=True))
+    return price(answer["model"], ev.ModelUsage(**figures), None)
+
+
+# -- one report ------------------------------------------------------------------------------------
+
+
+def compare_report(name: str, report: Any, truth: dict[str, Any], sent: Sent) -> Iterator[Row]:
+    want = truth.get("want") or {}
+
+    def row(field: str, right: Any, given: Any, is_equal: bool, bound: str = "") -> Row:
+        how = "equal" if is_equal else label(field, report, given) or bound or "DIFFERS"
+        return (name, field, right, given, how)
+
+    if want.get("tokens") != "skip":
+        given = known(counts(report["tokens"]))
+        yield row("tokens", sent.totals[0], given, given in sent.totals)
+        requests = report["requests"]
+        yield row("requests", max(sent.requests), requests, requests in sent.requests)
+        usd = report["cost"]["usd"]
+        if sent.costs and want.get("cost") != "skip" and (sent.answers or sent.is_one_run):
+            is_equal = usd is not None and any(abs(usd - cost) < 1e-6 for cost in sent.costs)
+            yield row("cost", round(sent.costs[0], 6), usd, is_equal)
+    # An older recording's verdict is that of the situation, which its version may not know.
+    if want.get("verdict") and (want["verdict"] != ["success"] or not truth["exit"]):
+        verdict = report["verdict"]
+        is_equal = bool({verdict, report["error_category"]} & set(want["verdict"]))
+        bound = "labelled: no_result" if name.endswith(")") and verdict == "no_result" else ""
+        yield row("verdict", want["verdict"], verdict, is_equal, bound)
+    if sent.is_one_run:
+        yield from compare_details(row, report, truth, sent.answers)
+
+
+def compare_details(row: Any, report: Any, truth: Any, answers: list[Answer]) -> Iterator[Row]:
+    """What a transcript has of all runs of the session, or the truth of one run only."""
+    want = truth.get("want") or {}
+    if want.get("context") != "skip":
+        used, source = report["context"]["used"], report["context"]["source"]
+        is_equal = used in (truth["context"], truth.get("context_begun"))
+        bound = "labelled: upper_bound" if source == "upper_bound" else ""
+        yield row("context", truth["context"], used, is_equal, bound)
+    if want.get("files") != "skip":
+        files = {file["path"]: file["change"] for file in report["files"]}
+        by_shell = want.get("shell_files") or ()
+        changed = {path: how for path, how in truth["files"].items() if path not in by_shell}
+        yield row("files", changed, files, files == changed)
+    if "denials" in want:
+        denials = len(report["denials"])
+        yield row("denials", want["denials"], denials, denials == want["denials"])
+    for model, share in report["models"].items() if answers else ():
+        totals, _ = possible([one for one in answers if one["model"] == model.split("[")[0]])
+        given = known(counts(share))
+        yield row("models", (model, totals and totals[0]), given, given in totals)
+    right = add(counts_of(one) for one in answers if one["key"].startswith("r"))
+    if any(right) and report["subagents"]:
+        rows = [known(counts(one["tokens"])) for one in report["subagents"]]
+        given = None if None in rows else add(filter(None, rows))
+        is_bound = any(one.get("is_lower_bound") for one in report["subagents"])
+        yield row("subagents", right, given, given == right, "labelled: at least" * is_bound)
+
+
+def known(figures: Counts) -> Counts | None:
+    return None if None in figures else figures
+
+
+def label(field: str, report: Any, given: Any) -> str:
+    if given is None:
+        return "labelled: unknown"
+    words = LABELS.get(field, ())
+    texts = [text for text in report["warnings"] if any(word in text for word in words)]
+    return f"labelled: {texts[0]}" if texts else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse_args()
+    paths = sorted({path.parent for top in options.folders for path in top.rglob("truth.json")})
+    rows = [row for path in paths for row in compare(path)]
+    for row in rows:
+        if options.all or row[-1] != "equal":
+            print(*row, sep=" | ")
+    labelled = sum(row[-1].startswith("labelled") for row in rows)
+    differing = sum(row[-1] == "DIFFERS" for row in rows)
+    print(f"{len(paths)} recordings, {len(rows)} figures, {labelled} labelled, {differing} differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
