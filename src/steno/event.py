@@ -266,6 +266,21 @@ class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
     settled: bool = False
 
 
+class ModelUsage(Struct, frozen=True, gc=False):
+    """One model's share of the usage in a result or cost line."""
+
+    input: int | None = None
+    cache_write: int | None = 0
+    cache_read: int | None = 0
+    output: int | None = None
+    reasoning: int | None = 0
+    cache_write_1h: int | None = 0
+    cost_nano: int | None = None
+    context_window: int | None = None
+    max_output: int | None = None
+    web_searches: int | None = None
+
+
 class TaskStarted(Event, tag="task_started", frozen=True, gc=False):
     """A subagent or a background command started. `background` None: not reported."""
 
@@ -287,12 +302,17 @@ class TaskProgress(Event, tag="task_progress", frozen=True, gc=False):
 
 
 class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
-    """A subagent or a background command ended: completed, failed or stopped."""
+    """A subagent or a background command ended: completed, failed or stopped.
+
+    `usage` and `model` are those of a subagent's last request, if the agent reports them here.
+    """
 
     task: str = ""
     call: str | None = None
     status: str | None = None
     summary: str | None = None
+    usage: ModelUsage | None = None
+    model: str | None = None
 
 
 class Hook(Event, tag="hook", frozen=True, gc=False):
@@ -326,21 +346,6 @@ class Failure(Event, tag="failure", frozen=True, gc=False):
     kind: str | None = None
     status: int | None = None
     text: str | None = None
-
-
-class ModelUsage(Struct, frozen=True, gc=False):
-    """One model's share of the usage in a result or cost line."""
-
-    input: int | None = None
-    cache_write: int | None = 0
-    cache_read: int | None = 0
-    output: int | None = None
-    reasoning: int | None = 0
-    cache_write_1h: int | None = 0
-    cost_nano: int | None = None
-    context_window: int | None = None
-    max_output: int | None = None
-    web_searches: int | None = None
 
 
 class Result(Event, tag="result", frozen=True, gc=False):

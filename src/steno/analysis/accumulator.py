@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, ValuesView
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from .. import event as ev
@@ -25,7 +26,7 @@ from ..report import (
 from .changed_files import ChangedFiles
 from .facts import Facts
 from .shell_commands import input_only_reads
-from .usage import ModelKeys, merge_usage
+from .usage import TOKEN_COUNTERS, ModelKeys, base_model_name, context_tokens, merge_usage
 
 MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
 MAX_STDERR_LINES = 50  # last lines of stderr, for error messages
@@ -91,6 +92,7 @@ class Accumulator:
         "start_folder",
         "started",
         "stop_reason",
+        "subagent_keys",
         "subagents",
         "texts",
         "totals_difference",
@@ -129,6 +131,7 @@ class Accumulator:
         self.settled_denials: set[str] = set()  # the tool worked later, reported out of order
         self.unmeasured_requests = 0  # requests that an agent reports without usage
         self.subagents: dict[str, Subagent] = {}
+        self.subagent_keys: dict[str, str] = {}  # of the last request of each, by its call
         self.background: dict[str, BackgroundTask] = {}
         # Ordered: the first key of a plain dict is found slowly if earlier ones were deleted.
         self.running_tasks: OrderedDict[str, BackgroundTask] = OrderedDict()  # those of background
@@ -292,7 +295,9 @@ class Accumulator:
             request = self.requests[key] = merge_usage(request, event)
         elif is_main:
             self.main_keys.append(key)
-        if is_main:
+        if not is_main:
+            self.subagent_keys[event.parent or ""] = key
+        else:
             self.main_request = request
             self.stop_reason = event.stop_reason
             new = request.input
@@ -504,6 +509,31 @@ class Accumulator:
                 self.running_tasks.pop(call, None)
         if call in self.subagents:
             self.subagents[call].status = status
+        if event.usage is not None:
+            self._add_last_request(event, call, event.usage)
+
+    def _add_last_request(self, event: ev.TaskEnded, call: str, usage: ev.ModelUsage) -> None:
+        """Take in the last request of a subagent, unless the stream shows it."""
+        known = self.requests.get(self.subagent_keys.get(call, ""))
+        counters: Any = {name: getattr(usage, name) for name in TOKEN_COUNTERS}
+        model = known.model if known is not None else base_model_name(event.model or "")
+        final = ev.Usage(
+            event.line,
+            event.session,
+            call,
+            event.at,
+            message=None if known is None else known.message,
+            model=model or self.model,
+            final=True,
+            stop_reason="end_turn",
+            **counters,
+        )
+        is_shown = known is not None and context_tokens(known) == context_tokens(final)
+        if is_shown and known is not None:
+            self.requests[self.subagent_keys[call]] = merge_usage(known, final)
+        else:
+            self.requests[f"{call} last"] = msgspec.structs.replace(final, message=None)
+            self.subagent_keys[call] = f"{call} last"
 
     def _on_file(self, event: ev.FileChanged) -> None:
         cwd = (self.started.cwd if self.started is not None else None) or self.start_folder
@@ -527,6 +557,22 @@ class Accumulator:
         if self.started is not None and self.started.model is not None:
             return self.started.model
         return self.requests[self.main_keys[0]].model if self.main_keys else None
+
+    @property
+    def unreported_subagents(self) -> list[str]:
+        """Subagents whose call returned, though the agent reports neither end nor last request.
+
+        Claude Code 1.0 prints what they did, but not their last answer. The call of Codex returns
+        when the subagent has started.
+        """
+        if self.agent.totals_omit_subagents:
+            return []
+        return [
+            call
+            for call, subagent in self.subagents.items()
+            if subagent.status == "running" and call not in self.background
+            if call in self.calls and self.calls[call].ok is not None
+        ]
 
     @property
     def has_activity(self) -> bool:

@@ -110,12 +110,24 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
         if request.parent is not None:
             call = run.call_by_task.get(request.parent, request.parent)
             requests_by_call.setdefault(call, []).append(request)
+    unreported = set(run.unreported_subagents)
     for call, requests in requests_by_call.items():
         subagent = run.subagents.get(call) or Subagent(call)
-        is_exact = run.is_free or all(request.final for request in requests)
-        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
+        status = subagent.status
+        if call in unreported:
+            status = "completed" if run.calls[call].ok else "failed"
+        # The stream may not show the end of an answer, or the whole last one.
+        is_whole = all(request.final for request in requests)
+        is_bound = bool(requests) and not (is_whole and requests[-1].stop_reason != "tool_use")
+        has_cost = run.is_free or not is_bound
         report.subagents.append(
-            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
+            msgspec.structs.replace(
+                subagent,
+                status=status,
+                tokens=sum_tokens(requests),
+                cost_usd=nano_to_usd(price_requests(requests, price)) if has_cost else None,
+                is_lower_bound=is_bound,
+            )
         )
 
 

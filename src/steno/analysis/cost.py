@@ -65,7 +65,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         uncovered = []
     omitted = _omitted_requests(run, reported, main_input)
     if omitted:
-        count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
+        count = _count(len(omitted), "request")
         size = sum_tokens(omitted).total or 0
         report.warnings.append(
             f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
@@ -101,16 +101,27 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
 
 def _warn_of_subagents(run: Accumulator, report: Report) -> None:
     """Mark the figures as a lower bound if they leave out the requests of subagents."""
+    last = run.last_result
+    if last is not None and run.requests and run.unreported_subagents:
+        count = _count(len(run.unreported_subagents), "subagent")
+        figures = "requests" if last.models else "tokens and requests"
+        report.warnings.append(
+            f"{figures} are a lower bound: the last answer of {count} is not reported"
+        )
     if not run.agent.totals_omit_subagents or report.tokens.total is None:
         return
     parents = {request.parent for request in run.requests.values()}
     measured = {run.call_by_task.get(parent or "", parent) for parent in parents}
     missing = len(run.subagents.keys() - measured)
     if missing:
-        count = "1 subagent" if missing == 1 else f"{missing} subagents"
+        count = _count(missing, "subagent")
         report.warnings.append(
             f"tokens, cost and requests are a lower bound: those of {count} are not reported"
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int | None:
@@ -443,7 +454,7 @@ def _total_cost(
     if not uncovered:
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     if extra is None:
-        count = "1 request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
+        count = _count(len(uncovered), "request")
         report.warnings.append(f"cost excludes {count} outside the agent's totals (unknown price)")
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     return _computed_cost(reported.cost_nano + extra, session)

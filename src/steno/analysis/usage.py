@@ -45,6 +45,7 @@ def merge_usage(known: Usage, update: Usage) -> Usage:
         known,
         model=known.model or update.model,
         final=known.final or update.final,
+        stop_reason=update.stop_reason or known.stop_reason,
         **counters,
     )
 

@@ -466,7 +466,8 @@ class ClaudeReader:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
             if details.status or details.is_async or details.background_task_id is not None:
-                sink.add(other_lines.task_events(details, id_, head))
+                line_of_stream = b"" if self._is_transcript else data
+                sink.add(other_lines.task_events(details, id_, head, line_of_stream))
 
     def _file_change(
         self,

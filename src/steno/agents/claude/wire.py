@@ -389,6 +389,13 @@ class NotebookResult(Struct, gc=False):
     error: str | None = None
 
 
+class SubagentResult(Struct, gc=False):
+    """The structured result of a subagent: its usage is that of its last request."""
+
+    usage: RequestUsage | None = None
+    resolvedModel: str | None = None
+
+
 class PermissionDecision(Struct, gc=False):
     decision: str | None = None
 
