@@ -22,7 +22,7 @@ from ..report import (
 )
 from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .context import context_level
-from .cost import PriceLookup, fill_usage, price_requests, zero_price
+from .cost import PriceLookup, fill_usage, price_requests, unreported_subagents, zero_price
 from .facts import Facts
 from .usage import context_tokens, nano_to_usd, sum_tokens
 from .verdict import ended_after_result, judge
@@ -110,7 +110,7 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
         if request.parent is not None:
             call = run.call_by_task.get(request.parent, request.parent)
             requests_by_call.setdefault(call, []).append(request)
-    unreported = set(run.unreported_subagents)
+    unreported = set(unreported_subagents(run))
     for call, requests in requests_by_call.items():
         subagent = run.subagents.get(call) or Subagent(call)
         status = subagent.status

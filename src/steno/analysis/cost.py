@@ -14,6 +14,8 @@ from .. import event as ev
 from ..report import Cost, ModelSummary, Report, Tokens
 from .accumulator import MILLISECOND, Accumulator
 from .context import context_usage
+from .merge_figures import merge_figures
+from .run_parts import split_runs
 from .usage import (
     TOKEN_COUNTERS,
     ModelKeys,
@@ -46,6 +48,33 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
     report.model = report.model or _only_model(run)
+    parts = split_runs(run)
+    if len(parts) < 2:
+        _fill_figures(run, report, price)
+    else:
+        reports = [_report_of_part(part, report.model, price) for part in parts]
+        merge_figures(report, reports)
+        report.service_tier = reports[-1].service_tier
+        report.warnings += dict.fromkeys(text for part in reports for text in part.warnings)
+    _warn_of_subagents(run, report)
+    report.context = context_usage(run, report.model)
+    if run.last_result is not None:
+        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
+    elif run.first_at is not None and run.last_at is not None:
+        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
+
+
+def _report_of_part(part: Accumulator, model: str | None, price: PriceLookup | None) -> Report:
+    """The figures of one of several runs; `model` is that of the first one."""
+    last = part.last_result
+    known = part.requests[part.main_keys[0]].model if part.main_keys else _only_model(part)
+    report = Report(model=known or (model if last is None or not last.models else None))
+    _fill_figures(part, report, price)
+    return report
+
+
+def _fill_figures(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
+    """Fill in the tokens and the cost of one run."""
     last = run.last_result
     if last is not None:
         # Versions without modelUsage count turns cumulatively.
@@ -73,7 +102,6 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         uncovered = [*omitted, *uncovered]
     measured = main_input + _sum_input(others) - _sum_input(uncovered)
     report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
-    _warn_of_subagents(run, report)
     report.requests = _count_requests(run, report.tokens)
     report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
@@ -90,20 +118,32 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:
         tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
         report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
-    report.context = context_usage(run, report.model)
-    if last is not None:
-        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
-        if not reported.includes_earlier_runs:
-            report.duration_api_ms = last.duration_api_ms
-    elif run.first_at is not None and run.last_at is not None:
-        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
+    if last is not None and not reported.includes_earlier_runs:
+        report.duration_api_ms = last.duration_api_ms
+
+
+def unreported_subagents(run: Accumulator) -> list[str]:
+    """Subagents whose call returned, though the agent reports neither end nor last request.
+
+    Claude Code 1.0 and 2.0.37 print what they did, but not their last answer. The call of Codex
+    returns when the subagent has started.
+    """
+    if run.agent.totals_omit_subagents:
+        return []
+    return [
+        call
+        for call, subagent in run.subagents.items()
+        if subagent.status == "running" and call not in run.background
+        if call in run.calls and run.calls[call].ok is not None
+    ]
 
 
 def _warn_of_subagents(run: Accumulator, report: Report) -> None:
     """Mark the figures as a lower bound if they leave out the requests of subagents."""
     last = run.last_result
-    if last is not None and run.requests and run.unreported_subagents:
-        count = _count(len(run.unreported_subagents), "subagent")
+    unreported = unreported_subagents(run)
+    if last is not None and run.requests and unreported:
+        count = _count(len(unreported), "subagent")
         figures = "requests" if last.models else "tokens and requests"
         report.warnings.append(
             f"{figures} are a lower bound: the last answer of {count} is not reported"

@@ -133,6 +133,7 @@ class ClaudeReader:
                         kind, line = self._resolve(line, data, number, sink)
                         decode = self._decode  # the first message of a transcript changes it
                         if kind is None:
+                            last_id = None if line else last_id  # the same id is another one
                             continue
                     if kind is user_line:
                         at = line.timestamp or self._default_time
@@ -150,8 +151,7 @@ class ClaudeReader:
                                 if id_ in pending_writes:
                                     self._file_change(block, line, number, at, data, sink)
                         continue
-                # The same loads as above, because each place is fast for one type of line only.
-                at = line.timestamp or self._default_time
+                at = line.timestamp or self._default_time  # again: fast for one type of line only
                 session = line.session_id
                 parent = line.parent_tool_use_id
                 message = line.message
@@ -288,7 +288,8 @@ class ClaudeReader:
     def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
         """The kind and line of a message in a transcript, or of one that didn't fit.
 
-        Any other line is sent to the sink, and the kind is None.
+        Any other line is sent to the sink, and the kind is None; the line then says whether a run
+        begins or a turn ends.
         """
         kind = type(line)
         if kind is TranscriptLine and line.type in CONVERSATION_TYPES:
@@ -314,7 +315,8 @@ class ClaudeReader:
             if name == "result" and isinstance(events[-1], ev.Result):
                 self._last_result = events[-1]
             sink.add(events)
-        return None, None
+            return None, name == "result" or line.subtype == "init"
+        return None, False
 
     def _resolve_lenient(
         self, line: MessageLine, data: bytes, number: int, sink: Sink
