@@ -22,8 +22,9 @@ from ..report import (
 )
 from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .context import context_level
-from .cost import PriceLookup, fill_usage, price_requests, unreported_subagents, zero_price
+from .cost import fill_usage, price_requests, unreported_subagents, zero_price
 from .facts import Facts
+from .list_price import PriceLookup
 from .usage import context_tokens, nano_to_usd, sum_tokens
 from .verdict import ended_after_result, judge
 

@@ -6,7 +6,7 @@ price function. Every figure names its source. Pure.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from .. import event as ev
 from ..report import Cost, ModelSummary, Report, Tokens
 from .accumulator import MILLISECOND, Accumulator
 from .context import context_usage
+from .list_price import PriceLookup, contradiction, price_equal_requests
 from .merge_figures import merge_figures
 from .run_parts import split_runs
 from .usage import (
@@ -30,14 +31,6 @@ from .usage import (
     sum_optional,
     sum_tokens,
 )
-
-MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
-
-
-class PriceLookup(Protocol):
-    """Returns the cost of a model's usage at a time in nano-dollars; None if unknown."""
-
-    def __call__(self, model: str, share: Any, at: datetime | None) -> int | None: ...
 
 
 def zero_price(model: str, share: Any, at: datetime | None) -> int:
@@ -118,6 +111,9 @@ def _fill_figures(run: Accumulator, report: Report, price: PriceLookup | None) -
     if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:
         tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
         report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
+    difference = contradiction(report, price, run.first_at) if price is not None else None
+    if difference is not None:
+        report.warnings.append(difference)
     if last is not None and not reported.includes_earlier_runs:
         report.duration_api_ms = last.duration_api_ms
 
@@ -551,7 +547,8 @@ def _price_models(
     if main is not None and reported.models[main].cost_nano is None:
         whole = costs[main]
         count = report.requests or 0
-        split = _price_equal_requests(reported.models[main], count, main, price, at)
+        share = reported.models[main]
+        split = price_equal_requests(share, count, main, price, at) if count > 1 else None
         # A larger difference than rounding means that the price depends on the request size.
         if whole is not None and split is not None and abs(split - whole) > count:
             costs[main] = split
@@ -559,22 +556,6 @@ def _price_models(
                 "tiered price, request sizes unknown: computed as if all requests were equal"
             )
     return sum_optional(costs.values())
-
-
-def _price_equal_requests(
-    share: ev.ModelUsage, count: int, model: str, price: PriceLookup, at: datetime | None
-) -> int | None:
-    """The cost of the share split into `count` equal requests; None if it cannot be split."""
-    counters = {
-        name: getattr(share, name) for name in ("input", "cache_write", "cache_read", "output")
-    }
-    if not 1 < count <= MAX_EQUAL_REQUESTS or None in counters.values():
-        return None
-    parts = [
-        {name: total * (n + 1) // count - total * n // count for name, total in counters.items()}
-        for n in range(count)
-    ]
-    return sum_optional(price(model, ev.ModelUsage(**part), at) for part in parts)
 
 
 def _price_usage(last: ev.Result, model: str | None, price: PriceLookup | None) -> int | None:
