@@ -357,7 +357,8 @@ class Result(Event, tag="result", frozen=True, gc=False):
     `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
     of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
     the end of background work, not a prompt. `web_searches` and `web_fetches` count what the
-    model's vendor did; `service_tier` is the vendor's, such as `standard`.
+    model's vendor did; `service_tier` is the vendor's, such as `standard`. `deferred_tool`: a hook
+    left a call of this tool to somebody else, who has to resume the session with its result.
     """
 
     subtype: str | None = None
@@ -388,6 +389,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     web_searches: int | None = None
     web_fetches: int | None = None
     service_tier: str | None = None
+    deferred_tool: str | None = None
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

@@ -30,6 +30,7 @@ from .usage import (
     reported_run_usage,
     sum_optional,
     sum_tokens,
+    with_readable_tokens,
 )
 
 
@@ -205,6 +206,8 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
         reported = ReportedUsage(run.cost_state.models, cost, cost)
     else:
         reported = ReportedUsage()
+    if last is not None and reported.models:
+        reported = with_readable_tokens(reported, run.results, last, run.requests.values())
     # Totals of zero are ignored when requests were seen: an interrupt can leave such totals.
     if reported.models is None or reported.includes_earlier_runs or reported.cost_nano:
         return reported

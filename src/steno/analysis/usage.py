@@ -198,6 +198,24 @@ def reported_run_usage(
     return reported
 
 
+def with_readable_tokens(
+    reported: ReportedUsage, results: Collection[Result], last: Result, requests: Iterable[Usage]
+) -> ReportedUsage:
+    """The figures, with tokens from other sources if a version renamed a key of its totals."""
+    models = reported.models or {}
+    if sum_tokens(models.values()).total is not None:
+        return reported
+    covered = [request for request in requests if request.line <= last.line]
+    shares = _shares_of_requests(results, covered, find_main_model(models, None))
+    if not sum_tokens(shares.values()).total:
+        return reported
+    warning = (
+        "the totals per model have no readable token counts; tokens are those of the results and "
+        "of the requests seen (those of subagents and helpers are a lower bound)"
+    )
+    return msgspec.structs.replace(reported, models=shares, warnings=[*reported.warnings, warning])
+
+
 def _usage_since_earlier(last: Result, earlier: CostState) -> ReportedUsage:
     """The difference to the totals before this run; all of them if they did not continue."""
     before = earlier.models or {}

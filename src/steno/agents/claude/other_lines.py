@@ -243,6 +243,21 @@ def task_events(outcome: Any, call: str, head: ev.EventHead, data: bytes) -> Ite
         yield ev.TaskEnded(*head, task, agent and call, outcome.status, None, usage, model)
 
 
+def started_in_background(text: str, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
+    """A background command, by the text of its result: 1.0.x prints no structured results."""
+    match = re.match(r"Command running in background with ID: ([\w-]+)", text)
+    if match is not None:
+        yield ev.TaskStarted(*head, match[1], call, "shell", None, None, True)
+
+
+def stopped_task_events(given: Raw, text: str, head: ev.EventHead) -> Iterator[ev.Event]:
+    """The background task that a call stopped: up to 2.1.30 no other line says so."""
+    target = decode_lenient(given, wire.ToolInput)
+    task = target.shell_id or target.task_id
+    if task is not None and "Successfully" in text:
+        yield ev.TaskEnded(*head, task, None, "stopped")
+
+
 def _last_request(data: bytes) -> tuple[ev.ModelUsage | None, str | None]:
     """The usage and the model of a subagent's last request; none after a failed one."""
     given = decode_lenient(wire.raw_tool_result(data), wire.SubagentResult)
@@ -440,6 +455,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             api_error=given.api_error,
             api_status=given.api_error_status,
             local_command=given.local_command,
+            deferred_tool=None if given.deferred_tool_use is None else given.deferred_tool_use.name,
             turns=given.num_turns,
             duration_ms=_round_figure(given.duration_ms),
             duration_api_ms=_round_figure(given.duration_api_ms),

@@ -532,6 +532,10 @@ class ResultOrigin(Struct, gc=False):
     kind: str | None = None
 
 
+class DeferredCall(Struct, gc=False):
+    name: str = ""
+
+
 class ResultLine(Struct, gc=False):
     uuid: str | None = None
     is_error: bool | None = None
@@ -556,6 +560,7 @@ class ResultLine(Struct, gc=False):
     result_index: Count | None = None
     permission_denials: list[PermissionDenial] | None = None
     subagent_stats: SubagentStats | None = None
+    deferred_tool_use: DeferredCall | None = None
 
 
 class RawResult(Struct, gc=False):
@@ -572,10 +577,12 @@ class CostLine(Struct, gc=False):
 
 
 class ToolInput(Struct, gc=False):
-    """The fields of a call's input that are read: target file and background flag."""
+    """The fields of a call's input that are read: target file or task, and background flag."""
 
     file_path: str | None = None
     notebook_path: str | None = None
     run_in_background: bool | None = None
     subagent_type: str | None = None
     description: str | None = None
+    shell_id: str | None = None
+    task_id: str | None = None
