@@ -202,7 +202,10 @@ def compare_details(row: Any, report: Any, truth: Any, answers: list[Answer]) ->
         files = {file["path"]: file["change"] for file in report["files"]}
         by_shell = want.get("shell_files") or ()
         changed = {path: how for path, how in truth["files"].items() if path not in by_shell}
-        yield row("files", changed, files, files == changed)
+        more = {path for path in files if path not in changed and files[path] == "modified"}
+        rest = {path: how for path, how in files.items() if path not in more}
+        same = "labelled: written with the same content" if rest == changed else ""
+        yield row("files", changed, files, files == changed, same)
     if "denials" in want:
         denials = len(report["denials"])
         yield row("denials", want["denials"], denials, denials == want["denials"])
@@ -226,6 +229,10 @@ def label(field: str, report: Any, given: Any) -> str:
     if given is None:
         return "labelled: unknown"
     words = LABELS.get(field, ())
+    if field == "cost" and report["cost"]["source"] == "computed":
+        words = (*words, *LABELS["tokens"])  # it follows from them
+    if field == "verdict" and "or the answer was cut off" in (report["error"] or ""):
+        return "labelled: the message names the alternatives"
     texts = [text for text in report["warnings"] if any(word in text for word in words)]
     return f"labelled: {texts[0]}" if texts else ""
 

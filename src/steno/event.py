@@ -358,7 +358,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
     the end of background work, not a prompt. `web_searches` and `web_fetches` count what the
     model's vendor did; `service_tier` is the vendor's, such as `standard`. `deferred_tool`: a hook
-    left a call of this tool to somebody else, who has to resume the session with its result.
+    left a call of this tool to another program, which has to resume the session with its result.
     """
 
     subtype: str | None = None

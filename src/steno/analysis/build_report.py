@@ -157,6 +157,11 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(_task_warning(failed, "failed after the result"))
     if run.facts.stop is not None and run.facts.stop.why == "after_result":
         warnings.append("the agent kept running after its result; steno stopped it")
+    if _was_cut_by_a_limit(run):
+        warnings.append(
+            "tokens, cost and requests are a lower bound: a request may have been in progress when "
+            "steno stopped the agent, and is in no figure"
+        )
     if run.totals_difference:
         warnings.append(run.totals_difference)
     level = context_level(report.context.fraction)
@@ -173,6 +178,14 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(f"{lines} longer than {MAX_LINE_BYTES >> 20} MB cut")
     if run.unknown:
         warnings.append(f"{run.unknown} events of kinds this version does not know")
+
+
+def _was_cut_by_a_limit(run: Accumulator) -> bool:
+    """Whether steno enforced a limit while the agent was working."""
+    stop = run.facts.stop
+    if stop is None or stop.why.partition(":")[0] not in ("max_turns", "max_budget"):
+        return False
+    return run.last_result is None or run.has_later_requests
 
 
 def _task_warning(tasks: list[BackgroundTask], outcome: str) -> str:

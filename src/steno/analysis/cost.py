@@ -51,6 +51,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         report.service_tier = reports[-1].service_tier
         report.warnings += dict.fromkeys(text for part in reports for text in part.warnings)
     _warn_of_subagents(run, report)
+    _warn_of_compactions(run, report)
     report.context = context_usage(run, report.model)
     if run.last_result is not None:
         report.duration_ms = sum_optional(result.duration_ms for result in run.results)
@@ -154,6 +155,19 @@ def _warn_of_subagents(run: Accumulator, report: Report) -> None:
         count = _count(missing, "subagent")
         report.warnings.append(
             f"tokens, cost and requests are a lower bound: those of {count} are not reported"
+        )
+
+
+def _warn_of_compactions(run: Accumulator, report: Report) -> None:
+    """Transcripts of Claude Code leave out the request that wrote a summary (seen in 2.1.126).
+
+    Since 2.1.309 they have totals, which include it.
+    """
+    is_transcript = run.started is not None and run.started.transcript
+    if is_transcript and run.compactions and run.requests and not (run.cost_state or run.results):
+        count = _count(run.compactions, "compaction")
+        report.warnings.append(
+            f"tokens, cost and requests are a lower bound: those of {count} are not in a transcript"
         )
 
 
