@@ -175,7 +175,17 @@ class Recording:
                 usage = counts(inner["usage"] if delta else event["message"].get("usage"))
                 known = seen.setdefault(streaming if delta else event["message"]["id"], usage)
                 known["output"] = max(known["output"], usage["output"])
+            self.read_last_request(event, seen)
         return seen
+
+    def read_last_request(self, event: Event, seen: dict[str, Counts]) -> None:
+        """The last answer of a subagent in the foreground: its call's result has its usage."""
+        outcome = event.get("tool_use_result")
+        if not isinstance(outcome, dict) or outcome.get("status") != "completed":
+            return
+        usage = counts(outcome.get("usage"))
+        if outcome.get("agentId") and sum(usage.values()):
+            seen["last of " + blocks(event, "tool_result")[0]["tool_use_id"]] = usage
 
     def text(self) -> str:
         """E5. A synthetic API error is no text; old versions show it only in the failed result."""

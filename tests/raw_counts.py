@@ -100,6 +100,17 @@ def claude_requests(objects: list[Object]) -> list[dict[str, int] | None]:
     return list(seen.values())
 
 
+def claude_last_requests(objects: list[Object]) -> list[dict[str, int] | None]:
+    """The last request of each subagent in the foreground: only its result has the figures."""
+    outcomes = (mapping(value, "tool_use_result") for value in objects)
+    usages = [
+        claude_usage(mapping(outcome, "usage"))
+        for outcome in outcomes
+        if outcome.get("agentId") and outcome.get("status") == "completed"
+    ]
+    return [usage for usage in usages if any(usage.values())]
+
+
 def claude_calls(objects: list[Object]) -> int:
     blocks = [
         block
@@ -146,7 +157,7 @@ def claude_stream(objects: list[Object]) -> Counts:
         sessions.setdefault(value.get("session_id"), []).append(value)
     if None in sessions:  # lines without a session belong to those around them
         sessions = {None: completed(objects)}
-    requests = claude_requests(objects)
+    requests = claude_requests(objects) + claude_last_requests(objects)
     runs = [recording_of(each) for each in sessions.values()]
     known: list[Any] = [run.tokens() for run in runs if run.tokens()["total"] is not None]
     costs = [cost for cost, _ in (run.cost() for run in runs) if cost is not None]

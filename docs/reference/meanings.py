@@ -172,6 +172,7 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "tokens": "Usage, as far as the stream shows it; included in the total of the run.",
         "cost_usd": "Computed cost, if the final usage of all its requests is known.",
         "status": "`running`, `completed`, `failed`, `stopped`, `killed`, or null if unknown.",
+        "is_lower_bound": "Whether the stream shows only a part of its tokens.",
     },
     "BackgroundTask": {
         "id": "Call that started it.",

@@ -279,6 +279,21 @@ class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
     settled: bool = False
 
 
+class ModelUsage(Struct, frozen=True, gc=False):
+    """One model's share of the usage in a result or cost line."""
+
+    input: int | None = None
+    cache_write: int | None = 0
+    cache_read: int | None = 0
+    output: int | None = None
+    reasoning: int | None = 0
+    cache_write_1h: int | None = 0
+    cost_nano: int | None = None
+    context_window: int | None = None
+    max_output: int | None = None
+    web_searches: int | None = None
+
+
 class TaskStarted(Event, tag="task_started", frozen=True, gc=False):
     """A subagent or a background command started. `background` None: not reported."""
 
@@ -301,12 +316,17 @@ class TaskProgress(Event, tag="task_progress", frozen=True, gc=False):
 
 
 class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
-    """A subagent or a background command ended: completed, failed or stopped."""
+    """A subagent or a background command ended: completed, failed or stopped.
+
+    `usage` and `model` are those of a subagent's last request, if the agent reports them here.
+    """
 
     task: str = ""
     call: str | None = None
     status: str | None = None
     summary: str | None = None
+    usage: ModelUsage | None = None
+    model: str | None = None
 
 
 class Hook(Event, tag="hook", frozen=True, gc=False):
@@ -344,21 +364,6 @@ class Failure(Event, tag="failure", frozen=True, gc=False):
     text: str | None = None
 
 
-class ModelUsage(Struct, frozen=True, gc=False):
-    """One model's share of the usage in a result or cost line."""
-
-    input: int | None = None
-    cache_write: int | None = 0
-    cache_read: int | None = 0
-    output: int | None = None
-    reasoning: int | None = 0
-    cache_write_1h: int | None = 0
-    cost_nano: int | None = None
-    context_window: int | None = None
-    max_output: int | None = None
-    web_searches: int | None = None
-
-
 class Result(Event, tag="result", frozen=True, gc=False):
     """The agent closes a turn with its own totals. A run may have several.
 
@@ -368,7 +373,8 @@ class Result(Event, tag="result", frozen=True, gc=False):
     `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
     of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
     the end of background work, not a prompt. `web_searches` and `web_fetches` count what the
-    model's vendor did; `service_tier` is the vendor's, such as `standard`.
+    model's vendor did; `service_tier` is the vendor's, such as `standard`. `deferred_tool`: a hook
+    left a call of this tool to another program, which has to resume the session with its result.
     """
 
     subtype: str | None = None
@@ -399,6 +405,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     web_searches: int | None = None
     web_fetches: int | None = None
     service_tier: str | None = None
+    deferred_tool: str | None = None
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

@@ -247,7 +247,10 @@ class DeniedCall(Struct, gc=False):
 
 
 class Subagent(Struct, gc=False):
-    """A subagent, identified by the call that started it. The run's total includes its tokens."""
+    """A subagent, identified by the call that started it. The run's total includes its tokens.
+
+    `is_lower_bound`: the stream shows only a part of its tokens.
+    """
 
     id: str
     type: str | None = None
@@ -255,6 +258,7 @@ class Subagent(Struct, gc=False):
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
     status: str | None = None
+    is_lower_bound: bool = False
 
 
 class BackgroundTask(Struct, gc=False):

@@ -323,7 +323,7 @@ def test_the_summary_of_a_run_that_worked() -> None:
         "           Bash   1 call  time unknown",
         "           Task   1 call  time unknown",
         "files      created   notes.txt",
-        "subagents  Explore “Look around”: completed, 21,012 tokens",
+        "subagents  Explore “Look around”: completed, at least 21,012 tokens",
     ]
 
 

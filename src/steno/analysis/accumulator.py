@@ -25,7 +25,7 @@ from ..report import (
 from .changed_files import ChangedFiles
 from .facts import Facts
 from .shell_commands import input_only_reads
-from .usage import ModelKeys, merge_usage
+from .usage import ModelKeys, context_tokens, last_request, merge_usage
 
 MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
 MAX_STDERR_LINES = 50  # last lines of stderr, for error messages
@@ -44,63 +44,23 @@ class Accumulator:
     needs_tool_output = False
     # Attributes are read and written several times per line: slots save 1 % of steno.read.
     __slots__ = (
-        "_results",
-        "abandoned_calls",
-        "agent",
-        "answered_tasks",
-        "api_key_source",
-        "background",
-        "call_by_task",
-        "calls",
-        "compactions",
-        "context_peak",
-        "context_report",
-        "context_window",
-        "cost_state",
-        "cut_lines",
-        "denial_lines",
-        "denials",
-        "duplicate_results",
-        "earlier_totals",
-        "facts",
-        "failed_calls",
-        "files",
-        "first_at",
-        "has_user_message",
-        "is_free",
-        "last_at",
-        "last_compaction",
-        "latest_activity",
-        "latest_message",
-        "leftover_processes",
-        "limits",
-        "local_command_after",
-        "main_keys",
-        "main_request",
-        "model_keys",
-        "open_calls",
-        "orphan_results",
-        "partial",
-        "pending_retry",
-        "read_problems",
-        "requests",
-        "retries",
-        "running_tasks",
-        "session",
-        "settled_denials",
-        "start_folder",
-        "started",
-        "stop_reason",
-        "subagents",
-        "texts",
-        "totals_difference",
-        "unknown",
+        *("abandoned_calls", "agent", "answered_tasks", "api_key_source", "background"),
+        *("call_by_task", "calls", "compactions", "context_peak", "context_report"),
+        *("context_window", "cost_state", "cut_lines", "denial_lines", "denials"),
+        *("duplicate_results", "earlier_totals", "facts", "failed_calls", "files", "first_at"),
+        *("has_user_message", "is_free", "last_at", "last_compaction", "latest_activity"),
+        *("latest_message", "leftover_processes", "limits", "local_command_after", "main_keys"),
+        *("main_request", "model_keys", "open_calls", "orphan_results", "partial"),
+        *("pending_retry", "read_problems", "requests", "results_by_key", "retries"),
+        *("running_tasks", "session", "settled_denials", "start_folder", "started", "starts"),
+        *("stop_reason", "subagent_keys", "subagents", "texts", "totals_difference", "unknown"),
         "unmeasured_requests",
     )
 
     def __init__(self, agent: AgentProfile) -> None:
         self.agent = agent
         self.started: ev.Started | None = None
+        self.starts: list[ev.Started] = []  # each time that the agent announced itself
         self.api_key_source: str | None = None
         self.session: str | None = None
         self.start_folder: str | None = None  # for agents that don't report their folder
@@ -129,6 +89,7 @@ class Accumulator:
         self.settled_denials: set[str] = set()  # the tool worked later, reported out of order
         self.unmeasured_requests = 0  # requests that an agent reports without usage
         self.subagents: dict[str, Subagent] = {}
+        self.subagent_keys: dict[str, str] = {}  # of the last request of each, by its call
         self.background: dict[str, BackgroundTask] = {}
         # Ordered: the first key of a plain dict is found slowly if earlier ones were deleted.
         self.running_tasks: OrderedDict[str, BackgroundTask] = OrderedDict()  # those of background
@@ -137,7 +98,7 @@ class Accumulator:
         self.local_command_after: int | None = None  # main requests before the last such command
         self.retries: list[RequestRetry] = []
         self.limits = RateLimitStatus()
-        self._results: dict[object, ev.Result] = {}  # by id and session, in order
+        self.results_by_key: dict[object, ev.Result] = {}  # by id and session, in order
         self.model_keys = ModelKeys(())  # of the last result
         self.duplicate_results = 0
         self.answered_tasks = 0  # results that answer the end of background work
@@ -288,11 +249,15 @@ class Accumulator:
             key = f"line {event.line}"
         is_main = event.parent is None
         request = self.requests.setdefault(key, event)
+        if request.session != event.session:
+            key, request = self._request_of_session(key, request, event)
         if request is not event:
             request = self.requests[key] = merge_usage(request, event)
         elif is_main:
             self.main_keys.append(key)
-        if is_main:
+        if not is_main:
+            self.subagent_keys[event.parent or ""] = key
+        else:
             self.main_request = request
             self.stop_reason = event.stop_reason
             new = request.input
@@ -302,6 +267,15 @@ class Accumulator:
                 used = new + write + read
                 if used > self.context_peak:
                     self.context_peak = used
+
+    def _request_of_session(
+        self, key: str, known: ev.Usage, event: ev.Usage
+    ) -> tuple[str, ev.Usage]:
+        """Model servers may reuse ids in another session; a transcript has copies of messages."""
+        if event.session is None or (self.started is not None and self.started.transcript):
+            return key, known
+        key = f"{event.session} {key}"
+        return key, self.requests.setdefault(key, event)
 
     # -- the same kinds as events -----------------------------------------------------------------
 
@@ -341,6 +315,7 @@ class Accumulator:
 
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
+        self.starts.append(event)
         self.started = event if known is None else known.fill(event)
         if self.files and event.cwd is not None and (known is None or known.cwd is None):
             self.files.rebase(event.cwd)
@@ -406,12 +381,12 @@ class Accumulator:
     def _on_agent_result(self, event: ev.Result) -> None:
         key: object = id(event) if event.uuid is None else (event.uuid, event.session)
         replaced: ev.Result | None
-        if event.amends and self._results:
-            _, replaced = self._results.popitem()
+        if event.amends and self.results_by_key:
+            _, replaced = self.results_by_key.popitem()
         else:
-            replaced = self._results.pop(key, None)
+            replaced = self.results_by_key.pop(key, None)
             self.duplicate_results += replaced is not None
-        self._results[key] = event
+        self.results_by_key[key] = event
         self.model_keys = ModelKeys(event.models or ())
         self.answered_tasks += event.answers_task
         self.answered_tasks -= replaced is not None and replaced.answers_task
@@ -504,6 +479,19 @@ class Accumulator:
                 self.running_tasks.pop(call, None)
         if call in self.subagents:
             self.subagents[call].status = status
+        if event.usage is not None:
+            self._add_last_request(event, call, event.usage)
+
+    def _add_last_request(self, event: ev.TaskEnded, call: str, usage: ev.ModelUsage) -> None:
+        """Take in the last request of a subagent, unless the stream shows it."""
+        key = self.subagent_keys.get(call, "")
+        known = self.requests.get(key)
+        final = last_request(event, call, usage, self.model if known is None else known.model)
+        if known is not None and context_tokens(known) == context_tokens(final):
+            self.requests[key] = merge_usage(known, final)
+        else:
+            self.subagent_keys[call] = f"{call} last"
+            self.requests[f"{call} last"] = final
 
     def _on_file(self, event: ev.FileChanged) -> None:
         cwd = (self.started.cwd if self.started is not None else None) or self.start_folder
@@ -515,11 +503,11 @@ class Accumulator:
 
     @property
     def results(self) -> ValuesView[ev.Result]:
-        return self._results.values()
+        return self.results_by_key.values()
 
     @property
     def last_result(self) -> ev.Result | None:
-        return next(reversed(self._results.values()), None)
+        return next(reversed(self.results_by_key.values()), None)
 
     @property
     def model(self) -> str | None:
@@ -531,7 +519,7 @@ class Accumulator:
     @property
     def has_activity(self) -> bool:
         """Whether the agent has started to work."""
-        has_work = self.requests or self.calls or self._results or self.texts or self.retries
+        has_work = self.requests or self.calls or self.results_by_key or self.texts or self.retries
         return bool(has_work or self.started or self.partial)
 
     @property
@@ -544,7 +532,7 @@ class Accumulator:
     @property
     def result(self) -> ev.Result | None:
         """The last result that is not an empty echo of a turn's end."""
-        for result in reversed(self._results.values()):
+        for result in reversed(self.results_by_key.values()):
             is_echo = (
                 not result.text
                 and result.structured_output is ev.NO_JSON

@@ -22,8 +22,10 @@ from ..report import (
 )
 from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .context import context_level
-from .cost import PriceLookup, fill_usage, price_requests, zero_price
+from .cost import fill_usage, price_requests, zero_price
 from .facts import Facts
+from .list_price import PriceLookup
+from .lower_bounds import count_of, unreported_subagents
 from .usage import context_tokens, nano_to_usd, sum_tokens
 from .verdict import ended_after_result, judge
 
@@ -110,12 +112,24 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
         if request.parent is not None:
             call = run.call_by_task.get(request.parent, request.parent)
             requests_by_call.setdefault(call, []).append(request)
+    unreported = set(unreported_subagents(run))
     for call, requests in requests_by_call.items():
         subagent = run.subagents.get(call) or Subagent(call)
-        is_exact = run.is_free or all(request.final for request in requests)
-        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
+        status = subagent.status
+        if call in unreported:
+            status = "completed" if run.calls[call].ok else "failed"
+        # The stream may not show the end of an answer, or the whole last one.
+        is_whole = all(request.final for request in requests)
+        is_bound = bool(requests) and not (is_whole and requests[-1].stop_reason != "tool_use")
+        has_cost = run.is_free or not is_bound
         report.subagents.append(
-            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
+            msgspec.structs.replace(
+                subagent,
+                status=status,
+                tokens=sum_tokens(requests),
+                cost_usd=nano_to_usd(price_requests(requests, price)) if has_cost else None,
+                is_lower_bound=is_bound,
+            )
         )
 
 
@@ -151,12 +165,12 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(f"context: {report.context.fraction:.0%} of the window used ({level})")
     warnings += map(_leftover_warning, run.leftover_processes)
     if run.duplicate_results:
-        results = _count(run.duplicate_results, "duplicate result")
+        results = count_of(run.duplicate_results, "duplicate result")
         warnings.append(f"{results} ignored (repeated stream?)")
     if run.orphan_results:
-        warnings.append(f"{_count(run.orphan_results, 'tool result')} without a matching call")
+        warnings.append(f"{count_of(run.orphan_results, 'tool result')} without a matching call")
     if run.cut_lines:
-        lines = _count(run.cut_lines, "line")
+        lines = count_of(run.cut_lines, "line")
         warnings.append(f"{lines} longer than {MAX_LINE_BYTES >> 20} MB cut")
     if run.unknown:
         warnings.append(f"{run.unknown} events of kinds this version does not know")
@@ -164,7 +178,7 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
 
 def _task_warning(tasks: list[BackgroundTask], outcome: str) -> str:
     names = ", ".join(task.description or task.id for task in tasks)
-    return f"{_count(len(tasks), 'background task')} {outcome}: {names}"
+    return f"{count_of(len(tasks), 'background task')} {outcome}: {names}"
 
 
 def _leftover_warning(record: str) -> str:
@@ -172,10 +186,6 @@ def _leftover_warning(record: str) -> str:
     pid, signal, command = (*record.split(" ", 2), "", "")[:3]
     outcome = "was left running" if signal == "-" else f"was stopped with signal {signal}"
     return f"orphan: process {pid} outlived the agent and {outcome}: {command}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _unnamed_stop(run: Accumulator) -> str | None:

@@ -6,7 +6,7 @@ price function. Every figure names its source. Pure.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -14,6 +14,10 @@ from .. import event as ev
 from ..report import Cost, ModelSummary, Report, Tokens
 from .accumulator import MILLISECOND, Accumulator
 from .context import context_usage
+from .list_price import PriceLookup, contradiction, price_equal_requests
+from .lower_bounds import count_of, warn_of_lower_bounds
+from .merge_figures import merge_figures
+from .run_parts import split_runs
 from .usage import (
     TOKEN_COUNTERS,
     ModelKeys,
@@ -28,15 +32,8 @@ from .usage import (
     reported_run_usage,
     sum_optional,
     sum_tokens,
+    with_readable_tokens,
 )
-
-MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
-
-
-class PriceLookup(Protocol):
-    """Returns the cost of a model's usage at a time in nano-dollars; None if unknown."""
-
-    def __call__(self, model: str, share: Any, at: datetime | None) -> int | None: ...
 
 
 def zero_price(model: str, share: Any, at: datetime | None) -> int:
@@ -46,8 +43,41 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
+    report.model = report.model or _main_model(run)
+    parts = split_runs(run)
+    if len(parts) < 2:
+        _fill_figures(run, report, price)
+    else:
+        reports = [_report_of_part(part, report.model, price) for part in parts]
+        merge_figures(report, reports)
+        report.service_tier = reports[-1].service_tier
+        report.warnings += dict.fromkeys(text for part in reports for text in part.warnings)
+    warn_of_lower_bounds(run, report)
+    report.context = context_usage(run, report.model)
+    if run.last_result is not None:
+        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
+    elif run.first_at is not None and run.last_at is not None:
+        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
+
+
+def _main_model(run: Accumulator) -> str | None:
+    """The main model of a result without messages."""
     last = run.last_result
-    report.model = report.model or find_main_model((last and last.models) or {}, None)
+    return find_main_model((last and last.models) or {}, None)
+
+
+def _report_of_part(part: Accumulator, model: str | None, price: PriceLookup | None) -> Report:
+    """The figures of one of several runs; `model` is that of the first one."""
+    last = part.last_result
+    known = part.requests[part.main_keys[0]].model if part.main_keys else _main_model(part)
+    report = Report(model=known or (model if last is None or not last.models else None))
+    _fill_figures(part, report, price)
+    return report
+
+
+def _fill_figures(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
+    """Fill in the tokens and the cost of one run."""
+    last = run.last_result
     if last is not None:
         # Versions without modelUsage count turns cumulatively.
         is_cumulative = last.models is None
@@ -66,7 +96,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         uncovered = []
     omitted = _omitted_requests(run, reported, main_input)
     if omitted:
-        count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
+        count = count_of(len(omitted), "request")
         size = sum_tokens(omitted).total or 0
         report.warnings.append(
             f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
@@ -74,9 +104,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         uncovered = [*omitted, *uncovered]
     measured = main_input + _sum_input(others) - _sum_input(uncovered)
     report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
-    _warn_of_subagents(run, report)
     report.requests = _count_requests(run, report)
-    _warn_of_missing_result(run, report)
     report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, uncovered, price)
@@ -92,27 +120,11 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:
         tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
         report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
-    report.context = context_usage(run, report.model)
-    if last is not None:
-        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
-        if not reported.includes_earlier_runs:
-            report.duration_api_ms = last.duration_api_ms
-    elif run.first_at is not None and run.last_at is not None:
-        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
-
-
-def _warn_of_subagents(run: Accumulator, report: Report) -> None:
-    """Mark the figures as a lower bound if they leave out the requests of subagents."""
-    if not run.agent.totals_omit_subagents or report.tokens.total is None:
-        return
-    parents = {request.parent for request in run.requests.values()}
-    measured = {run.call_by_task.get(parent or "", parent) for parent in parents}
-    missing = len(run.subagents.keys() - measured)
-    if missing:
-        count = "1 subagent" if missing == 1 else f"{missing} subagents"
-        report.warnings.append(
-            f"tokens, cost and requests are a lower bound: those of {count} are not reported"
-        )
+    difference = contradiction(report, price, run.first_at) if price is not None else None
+    if difference is not None:
+        report.warnings.append(difference)
+    if last is not None and not reported.includes_earlier_runs:
+        report.duration_api_ms = last.duration_api_ms
 
 
 def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int | None:
@@ -124,20 +136,6 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
     return sum_optional(
         price(request.model, request, request.at) if request.model else None for request in requests
     )
-
-
-def _warn_of_missing_result(run: Accumulator, report: Report) -> None:
-    """Mark the figures of a run as a lower bound that ended while a request may have been sent."""
-    is_transcript = run.started is not None and run.started.transcript
-    if run.results or is_transcript or any("lower bound" in text for text in report.warnings):
-        return
-    if report.tokens.total is not None:
-        figures = "tokens, cost and requests are"
-    elif report.requests:
-        figures = "requests are"
-    else:
-        return
-    report.warnings.append(f"{figures} a lower bound: the run ended without a result")
 
 
 def _count_requests(run: Accumulator, report: Report) -> int | None:
@@ -177,6 +175,8 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
         reported = ReportedUsage(run.cost_state.models, cost, session_cost)
     else:
         reported = ReportedUsage()
+    if last is not None and reported.models:
+        reported = with_readable_tokens(reported, run.results, last, run.requests.values())
     # Totals of zero are ignored when requests were seen: an interrupt can leave such totals.
     if reported.models is None or reported.includes_earlier_runs or reported.cost_nano:
         return reported
@@ -465,7 +465,7 @@ def _total_cost(
     if not uncovered:
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     if extra is None:
-        count = "1 request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
+        count = count_of(len(uncovered), "request")
         report.warnings.append(f"cost excludes {count} outside the agent's totals (unknown price)")
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     return _computed_cost(reported.cost_nano + extra, session)
@@ -522,7 +522,8 @@ def _price_models(
     if main is not None and reported.models[main].cost_nano is None:
         whole = costs[main]
         count = report.requests or 0
-        split = _price_equal_requests(reported.models[main], count, main, price, at)
+        share = reported.models[main]
+        split = price_equal_requests(share, count, main, price, at) if count > 1 else None
         # A larger difference than rounding means that the price depends on the request size.
         if whole is not None and split is not None and abs(split - whole) > count:
             costs[main] = split
@@ -530,22 +531,6 @@ def _price_models(
                 "tiered price, request sizes unknown: computed as if all requests were equal"
             )
     return sum_optional(costs.values())
-
-
-def _price_equal_requests(
-    share: ev.ModelUsage, count: int, model: str, price: PriceLookup, at: datetime | None
-) -> int | None:
-    """The cost of the share split into `count` equal requests; None if it cannot be split."""
-    counters = {
-        name: getattr(share, name) for name in ("input", "cache_write", "cache_read", "output")
-    }
-    if not 1 < count <= MAX_EQUAL_REQUESTS or None in counters.values():
-        return None
-    parts = [
-        {name: total * (n + 1) // count - total * n // count for name, total in counters.items()}
-        for n in range(count)
-    ]
-    return sum_optional(price(model, ev.ModelUsage(**part), at) for part in parts)
 
 
 def _price_usage(last: ev.Result, model: str | None, price: PriceLookup | None) -> int | None:

@@ -10,7 +10,7 @@ from ..codec.decode import decode_raw
 from ..report import Context, HintTemplates
 from .accumulator import Accumulator
 from .context import context_usage
-from .cost import PriceLookup
+from .list_price import PriceLookup
 from .usage import request_key
 
 # The input field that names a call's target: the first of these that is present.

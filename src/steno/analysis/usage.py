@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..event import CostState, ModelUsage, Result, Usage
+from ..event import CostState, ModelUsage, Result, TaskEnded, Usage
 from ..report import Tokens
 from ..units import NANO_PER_USD
 
@@ -25,6 +25,9 @@ EARLIER_RUNS_LOWER_BOUND = (
 EARLIER_RUNS_UPPER_BOUND = (
     "tokens and cost are an upper bound: the agent counts over the whole session "
     "and the totals of earlier runs are unknown"
+)
+BETWEEN_RUNS_UPPER_BOUND = (
+    "tokens and cost are an upper bound: runs of this session between those shown are included"
 )
 # A reported session cost may exceed the run's own by this much through rounding.
 _ROUNDING_NANO = NANO_PER_USD // 1_000_000
@@ -45,6 +48,20 @@ def merge_usage(known: Usage, update: Usage) -> Usage:
         known,
         model=known.model or update.model,
         final=known.final or update.final,
+        stop_reason=update.stop_reason or known.stop_reason,
+        **counters,
+    )
+
+
+def last_request(event: TaskEnded, call: str, usage: ModelUsage, model: str | None) -> Usage:
+    """The last request of a subagent, as its end reports it; `model` if it does not name one."""
+    counters: Any = {name: getattr(usage, name) for name in TOKEN_COUNTERS}
+    name = base_model_name(event.model) if event.model is not None else model
+    return Usage(
+        *(event.line, event.session, call, event.at),
+        model=name,
+        final=True,
+        stop_reason="end_turn",
         **counters,
     )
 
@@ -169,6 +186,7 @@ def reported_run_usage(
     session before it.
     """
     since = [result.models_since for result in results if result.models_since is not None]
+    covered = [request for request in requests if request.line <= last.line]
     session_cost = last.cost_nano if last.index is not None else None
     if since:
         reported = _usage_since_last_result(since, last)
@@ -176,8 +194,9 @@ def reported_run_usage(
         reported = ReportedUsage(last.models, last.cost_nano, session_cost)
     elif earlier is not None:
         reported = _usage_since_earlier(last, earlier)
+        if earlier.line and not covered and not is_single_turn(last):
+            reported.warnings.append(BETWEEN_RUNS_UPPER_BOUND)
     else:
-        covered = [request for request in requests if request.line <= last.line]
         if _covers_all(last, covered):
             reported = ReportedUsage(last.models, last.cost_nano, session_cost)
         else:
@@ -191,6 +210,24 @@ def reported_run_usage(
                 f"but the reported total is ${last.cost_nano / NANO_PER_USD:.6f}"
             )
     return reported
+
+
+def with_readable_tokens(
+    reported: ReportedUsage, results: Collection[Result], last: Result, requests: Iterable[Usage]
+) -> ReportedUsage:
+    """The figures, with tokens from other sources if a version renamed a key of its totals."""
+    models = reported.models or {}
+    if sum_tokens(models.values()).total is not None:
+        return reported
+    covered = [request for request in requests if request.line <= last.line]
+    shares = _shares_of_requests(results, covered, find_main_model(models, None))
+    if not sum_tokens(shares.values()).total:
+        return reported
+    warning = (
+        "the totals per model have no readable token counts; tokens are those of the results and "
+        "of the requests seen (those of subagents and helpers are a lower bound)"
+    )
+    return msgspec.structs.replace(reported, models=shares, warnings=[*reported.warnings, warning])
 
 
 def _usage_since_earlier(last: Result, earlier: CostState) -> ReportedUsage:
@@ -249,7 +286,7 @@ def _usage_of_unknown_part(
         models={}, session_cost_nano=last.cost_nano, includes_earlier_runs=True
     )
     name = find_main_model(last.models or {}, main_model)
-    if last.usage is not None and _is_single_turn(last) and name is not None:
+    if last.usage is not None and is_single_turn(last) and name is not None:
         share = (last.models or {})[name]
         own = msgspec.structs.replace(
             last.usage, context_window=share.context_window, max_output=share.max_output
@@ -269,7 +306,7 @@ def _usage_of_unknown_part(
     return reported
 
 
-def _is_single_turn(result: Result) -> bool:
+def is_single_turn(result: Result) -> bool:
     """Whether the usage of the only result covers the run: one turn without subagents.
 
     After the agent's own budget stop, the usage is 0 whatever was used.
@@ -291,17 +328,18 @@ def _shares_of_requests(
     models = {request.model for request in main}
     parts: list[tuple[str, Any]] = []
     if usages and len(models) == 1 and sum_tokens(usages).total:
-        parts += [(main_model or models.pop() or "unknown", usage) for usage in usages]
+        name = main_model or models.pop() or "unknown"
+        parts += [(name, usage) for usage in usages]
         requests = [request for request in requests if request.parent is not None]
     for request in requests:
-        name = request.model or "unknown"
-        if main_model is not None and base_model_name(main_model) == name:
-            name = main_model
-        parts.append((name, request))
-    for name, part in parts:
+        own = request.model or "unknown"
+        if main_model is not None and base_model_name(main_model) == own:
+            own = main_model
+        parts.append((own, request))
+    for key, part in parts:
         counters: Any = dict(zip(TOKEN_COUNTERS, _get_counters(part), strict=True))
-        share = ModelUsage(**{key: value or 0 for key, value in counters.items()})
-        shares[name] = _add_model_usage(shares[name], share) if name in shares else share
+        share = ModelUsage(**{counter: value or 0 for counter, value in counters.items()})
+        shares[key] = _add_model_usage(shares[key], share) if key in shares else share
     return shares
 
 

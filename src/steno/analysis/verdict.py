@@ -360,6 +360,23 @@ def detect_schema_mismatch(facts: Facts) -> Judgement | None:
     return Judgement("no_result", message, hint, facts.evidence_lines)
 
 
+def detect_deferred_call(facts: Facts) -> Judgement | None:
+    """A hook deferred a call: the agent waits for its result, though it reports success."""
+    result = facts.result
+    if result is None:
+        return None
+    names = (result.terminal_reason, result.stop_reason)
+    if result.deferred_tool is None and "tool_deferred" not in names:
+        return None
+    tool = result.deferred_tool or "a tool"
+    return Judgement(
+        verdict="interactive",
+        hint=f"run the call, then continue: {_resume_command(facts)}",
+        evidence=facts.evidence_lines,
+        warnings=[f"interactive-hang: the call of {tool} was deferred by a hook"],
+    )
+
+
 # -- advisories: the agent reports success ---------------------------------------------------------
 
 
@@ -519,6 +536,7 @@ RULES: tuple[Rule, ...] = (
     detect_process_failure,
     detect_missing_result,
     detect_schema_mismatch,
+    detect_deferred_call,
     detect_open_question,
     detect_background_work,
     detect_denied_calls,

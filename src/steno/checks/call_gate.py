@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Raw, Struct
 
 from .. import event as ev
-from ..agents.claude.tables import ROLE_FILE_WRITE, TOOLS
+from ..agents.claude.tables import ROLE_EFFECT, TOOLS
 from ..codec.decode import decoder
 from ..report import ChangedFile, Report, ToolCallCounts, resolve_path
 from .facts import RunFacts, call_fact
@@ -42,7 +42,7 @@ def refusal(policy: Policy, tool: str, tool_input: Raw, folder: str, cwd: str) -
     for finding in _findings(policy, TOOL_RULES, facts):
         what = call.command if finding.rule == "forbid_commands" else name
         return _reason(finding, what or name)
-    if role == ROLE_FILE_WRITE:
+    if role == ROLE_EFFECT and kind != "shell":
         fields = _decode_file_input(tool_input)
         named = fields.file_path or fields.notebook_path or ""
         expanded = os.path.expanduser(named)  # noqa: PTH111  # Path raises for an unknown user

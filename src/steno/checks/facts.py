@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, field
 
 from .. import event as ev
 from ..agents import Agent
-from ..analysis.cost import PriceLookup
+from ..analysis.list_price import PriceLookup
 from ..codec.decode import DECODE_ERRORS, decoder
 from ..recording.open import RecordingInput
 from ..report import Report

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from .. import event as ev
 from ..agents import Agent
-from ..analysis.cost import PriceLookup, price_requests, zero_price
+from ..analysis.cost import price_requests, zero_price
+from ..analysis.list_price import PriceLookup
 from ..analysis.live_state import call_target
 from ..analysis.redact_report import redact_report
 from ..analysis.usage import context_tokens, nano_to_usd, sum_tokens

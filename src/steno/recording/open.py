@@ -222,7 +222,8 @@ def session_id_of(path: Path) -> str | None:
 
 def subagent_transcripts(path: Path) -> list[Path]:
     """The transcripts of a session's subagents: below its folder, or next to it (old versions)."""
-    below = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
+    # Those of a workflow are in a folder of their own.
+    below = sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
     siblings = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
     return below + [other for other in siblings if session_id_of(other) == path.stem]
 

@@ -14,7 +14,7 @@ from ..agents import Agent, EnrichingReader
 from ..agents.sink import Sink, feed
 from ..analysis.accumulator import MILLISECOND, Accumulator
 from ..analysis.build_report import build_report
-from ..analysis.cost import PriceLookup
+from ..analysis.list_price import PriceLookup
 from ..analysis.usage import needs_earlier_totals
 from ..codec.decode import (
     DECODE_ERRORS,

@@ -20,7 +20,8 @@ from ..agents.base import (
     build_environment,
     can_resume,
 )
-from ..analysis.cost import PriceLookup, zero_price
+from ..analysis.cost import zero_price
+from ..analysis.list_price import PriceLookup
 from ..analysis.live_state import LiveState
 from ..codec.redact import redact, redact_and_truncate, redact_value
 from ..errors import RecordingError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import event as ev
 from ..analysis.accumulator import Accumulator
-from ..analysis.cost import PriceLookup
+from ..analysis.list_price import PriceLookup
 from ..analysis.live_state import ContextAlerts, SpendTracker
 from ..analysis.usage import nano_to_usd
 from ..codec.decode import LineSplitter

@@ -456,7 +456,8 @@ def _subagent_rows(subagents: list[Subagent], background_ids: set[str]) -> list[
         if subagent.id in background_ids:
             status += " in the background"
         cost = f", {format_money(subagent.cost_usd)}" if subagent.cost_usd is not None else ""
-        text = f"{name}: {status}, {format_number(subagent.tokens.total)} tokens{cost}"
+        bound = "at least " if subagent.is_lower_bound else ""
+        text = f"{name}: {status}, {bound}{format_number(subagent.tokens.total)} tokens{cost}"
         rows.append(SectionRow(text, _status_colour(subagent.status)))
     return rows + more
 

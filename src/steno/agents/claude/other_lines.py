@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ... import event as ev
@@ -31,6 +31,7 @@ from .tables import (
     TOOLS,
     tool_kind,
 )
+from .tool_results import raw_tool_result
 
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _REJECT_DECISION = "reject"  # a permission decision
@@ -176,6 +177,22 @@ def _kind_of_user_text(details: wire.LineDetails, text: str) -> str:
 # -- tool results ----------------------------------------------------------------------------------
 
 
+class PermissionDecision(Struct, gc=False):
+    decision: str | None = None
+
+
+class ToolResultMeta(Struct, gc=False):
+    id: str | None = None
+    permission_decision: PermissionDecision | None = None
+
+
+class SubagentResult(Struct, gc=False):
+    """The structured result of a subagent: its usage is that of its last request."""
+
+    usage: wire.RequestUsage | None = None
+    resolvedModel: str | None = None
+
+
 class RareFields:
     """Fields that few blocks of a line need: decoded on demand, once for all its blocks."""
 
@@ -196,7 +213,7 @@ class RareFields:
             return frozenset()
         return frozenset(
             meta.id
-            for meta in decode_lenient(metas, list[wire.ToolResultMeta])
+            for meta in decode_lenient(metas, list[ToolResultMeta])
             if meta.permission_decision is not None
             and meta.permission_decision.decision == _REJECT_DECISION
         )
@@ -223,8 +240,12 @@ def denial_event(
     return ev.PermissionDenied(*head, block.tool_use_id or None, tool, text)
 
 
-def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
-    """Background work that a structured result reports: started, or finished."""
+def task_events(outcome: Any, call: str, head: ev.EventHead, data: bytes) -> Iterator[ev.Event]:
+    """Background work, or a subagent, that a structured result reports: started, or finished.
+
+    `data` is the line of a stream, which does not show the last answer of a subagent in the
+    foreground; empty for transcripts, which do.
+    """
     agent = outcome.agent_id
     task = outcome.background_task_id
     if task is not None:
@@ -235,7 +256,32 @@ def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Even
     elif outcome.status in FINISHED_TASK_STATUSES and (
         agent is not None or outcome.shell_id is not None
     ):
-        yield ev.TaskEnded(*head, agent or outcome.shell_id or "", agent and call, outcome.status)
+        task = agent or outcome.shell_id or ""
+        usage, model = _last_request(data) if agent and data else (None, None)
+        yield ev.TaskEnded(*head, task, agent and call, outcome.status, None, usage, model)
+
+
+def started_in_background(text: str, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
+    """A background command, by the text of its result: 1.0.x prints no structured results."""
+    match = re.match(r"Command running in background with ID: ([\w-]+)", text)
+    if match is not None:
+        yield ev.TaskStarted(*head, match[1], call, "shell", None, None, True)
+
+
+def stopped_task_events(given: Raw, text: str, head: ev.EventHead) -> Iterator[ev.Event]:
+    """The background task that a call stopped: up to 2.1.30 no other line says so."""
+    target = decode_lenient(given, wire.ToolInput)
+    task = target.shell_id or target.task_id
+    if task is not None and "Successfully" in text:
+        yield ev.TaskEnded(*head, task, None, "stopped")
+
+
+def _last_request(data: bytes) -> tuple[ev.ModelUsage | None, str | None]:
+    """The usage and the model of a subagent's last request; none after a failed one."""
+    given = decode_lenient(raw_tool_result(data), SubagentResult)
+    usage = None if given.usage is None else _result_usage(given.usage)
+    has_tokens = usage is not None and (usage.input or usage.cache_write or usage.cache_read)
+    return (usage, given.resolvedModel) if has_tokens else (None, None)
 
 
 # The basis of a price, and of the limits, of a model that the program does not know.
@@ -433,18 +479,6 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
         for denial in given.permission_denials or ()
     ]
-    usage = None
-    if given.usage is not None:
-        details = given.usage.output_tokens_details
-        cache = given.usage.cache_creation
-        usage = ev.ModelUsage(
-            given.usage.input_tokens,
-            given.usage.cache_creation_input_tokens,
-            given.usage.cache_read_input_tokens,
-            given.usage.output_tokens,
-            (details.thinking_tokens if details is not None else None) or 0,
-            (cache.ephemeral_1h_input_tokens if cache is not None else None) or 0,
-        )
     # The total includes a model that the program does not know.
     is_guess = any(
         share.costBasis == GUESSED_COST_BASIS for share in (given.modelUsage or {}).values()
@@ -468,10 +502,11 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             api_error=given.api_error,
             api_status=given.api_error_status,
             local_command=given.local_command,
+            deferred_tool=None if given.deferred_tool_use is None else given.deferred_tool_use.name,
             turns=given.num_turns,
             duration_ms=_round_figure(given.duration_ms),
             duration_api_ms=_round_figure(given.duration_api_ms),
-            usage=usage,
+            usage=None if given.usage is None else _result_usage(given.usage),
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
             cost_nano=None if is_guess else _round_figure(given.total_cost_usd, NANO_PER_USD),
@@ -482,6 +517,19 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         )
     )
     return events
+
+
+def _result_usage(given: wire.RequestUsage) -> ev.ModelUsage:
+    details = given.output_tokens_details
+    cache = given.cache_creation
+    return ev.ModelUsage(
+        given.input_tokens,
+        given.cache_creation_input_tokens,
+        given.cache_read_input_tokens,
+        given.output_tokens,
+        (details.thinking_tokens if details is not None else None) or 0,
+        (cache.ephemeral_1h_input_tokens if cache is not None else None) or 0,
+    )
 
 
 _RESULT_FIELDS = IGNORED_RESULT_FIELDS | set(wire.ResultLine.__struct_fields__)

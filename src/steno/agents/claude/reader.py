@@ -22,7 +22,7 @@ from .tables import (
     CONVERSATION_TYPES,
     OTHER_LINE_TYPES,
     ROLE_BACKGROUND,
-    ROLE_FILE_WRITE,
+    ROLE_EFFECT,
     ROLE_USER_INPUT,
     SIDE_LINE_TYPES,
     SYNTHETIC_MODEL,
@@ -85,7 +85,7 @@ class ClaudeReader:
         self._is_transcript = False
         self._decode: Callable[[bytes], Any]
         self._default_time: datetime | None = None  # of lines without a timestamp
-        self._pending_writes: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
+        self._pending_effects: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
         self._streaming_messages: dict[str | None, str | None] = {}  # by thread
         self._subagent_calls: dict[str, str] = {}  # agent id -> call that started it (transcripts)
         # The message whose usage was sent last: its other lines repeat the same figures.
@@ -117,7 +117,7 @@ class ClaudeReader:
         assistant_line, user_line, tool_use, tool_result, outcome = _COMMON_TYPES
         call, result, text, thinking, send_usage = self._sink_methods
         decode = self._decode
-        pending_writes = self._pending_writes
+        pending_effects = self._pending_effects
         last_id, last_output, last_stop, model = self._usage_key
         data = b""
         try:
@@ -133,6 +133,7 @@ class ClaudeReader:
                         kind, line = self._resolve(line, data, number, sink)
                         decode = self._decode  # the first message of a transcript changes it
                         if kind is None:
+                            last_id = None if line else last_id  # the same id is another one
                             continue
                     if kind is user_line:
                         at = line.timestamp or self._default_time
@@ -147,11 +148,10 @@ class ClaudeReader:
                                 session = line.session_id
                                 parent = line.parent_tool_use_id
                                 result(number, session, parent, at, id_, block.content, None)
-                                if id_ in pending_writes:
-                                    self._file_change(block, line, number, at, data, sink)
+                                if id_ in pending_effects:
+                                    self._effect(block, line, number, at, data, sink)
                         continue
-                # The same loads as above, because each place is fast for one type of line only.
-                at = line.timestamp or self._default_time
+                at = line.timestamp or self._default_time  # again: fast for one type of line only
                 session = line.session_id
                 parent = line.parent_tool_use_id
                 message = line.message
@@ -174,8 +174,8 @@ class ClaudeReader:
                     block_kind = type(block)
                     if block_kind is tool_use:
                         name, group, role = TOOLS[block.name]
-                        if role == ROLE_FILE_WRITE:
-                            pending_writes[block.id] = (name, block.input)
+                        if role == ROLE_EFFECT:
+                            pending_effects[block.id] = (name, block.input)
                         elif role and (
                             role != ROLE_BACKGROUND or bytes(block.input).find(BACKGROUND_KEY) >= 0
                         ):
@@ -222,7 +222,7 @@ class ClaudeReader:
         id_, output, stop, _ = self._usage_key
         return encode(
             ClaudeReaderState(
-                writes=self._pending_writes,
+                writes=self._pending_effects,
                 agents=self._subagent_calls,
                 message=id_,
                 stop=stop,
@@ -234,7 +234,7 @@ class ClaudeReader:
     def restore(self, state: bytes) -> None:
         """Continue from `state`. Only transcripts are read in parts."""
         stored = _decode_state(state)
-        self._pending_writes = dict(stored.writes)
+        self._pending_effects = dict(stored.writes)
         self._subagent_calls = stored.agents
         self._usage_key = (stored.message, stored.output, stored.stop, None)
         self._has_started = stored.announced
@@ -288,7 +288,8 @@ class ClaudeReader:
     def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
         """The kind and line of a message in a transcript, or of one that didn't fit.
 
-        Any other line is sent to the sink, and the kind is None.
+        Any other line is sent to the sink, and the kind is None; the line then says whether a run
+        begins or a turn ends.
         """
         kind = type(line)
         if kind is TranscriptLine and line.type in CONVERSATION_TYPES:
@@ -314,7 +315,8 @@ class ClaudeReader:
             if name == "result" and isinstance(events[-1], ev.Result):
                 self._last_result = events[-1]
             sink.add(events)
-        return None, None
+            return None, name == "result" or line.subtype == "init"
+        return None, False
 
     def _resolve_lenient(
         self, line: MessageLine, data: bytes, number: int, sink: Sink
@@ -447,7 +449,7 @@ class ClaudeReader:
         outcome = line.tool_use_result if is_single else None
         details = None
         if type(outcome) is ToolResultDetails and outcome != _NO_DETAILS:
-            is_notebook = self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit"
+            is_notebook = self._pending_effects.get(id_, _NO_WRITE)[0] == "NotebookEdit"
             details = tool_results.notebook_details(data) if is_notebook else outcome
         session = line.session_id
         parent = line.parent_tool_use_id
@@ -456,7 +458,7 @@ class ClaudeReader:
             denial = other_lines.denial_event(self._rare_fields_of(data), block, head)
             if denial is not None:
                 sink.add((denial,))
-            self._pending_writes.pop(id_, None)
+            self._pending_effects.pop(id_, None)
         if sink.needs_tool_output:
             sink.add((_complete_result(block, head, details, outcome, data),))
         elif block.is_error:
@@ -465,15 +467,18 @@ class ClaudeReader:
             sink.tool_result(*head, id_, block.content, details)
         if block.is_error:
             return
-        if id_ in self._pending_writes:
-            self._file_change(block, line, number, at, data, sink)
+        if id_ in self._pending_effects:
+            self._effect(block, line, number, at, data, sink)
+        elif outcome is None:
+            sink.add(other_lines.started_in_background(text_of(block.content), id_, head))
         elif details is not None:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
             if details.status or details.is_async or details.background_task_id is not None:
-                sink.add(other_lines.task_events(details, id_, head))
+                line_of_stream = b"" if self._is_transcript else data
+                sink.add(other_lines.task_events(details, id_, head, line_of_stream))
 
-    def _file_change(
+    def _effect(
         self,
         block: ToolResultBlock,
         line: Any,
@@ -482,9 +487,13 @@ class ClaudeReader:
         data: bytes,
         sink: Sink,
     ) -> None:
-        """The file that a write or edit changed; its path from the result, else from the call."""
+        """The file that a write or edit changed, by the result or the call; or the stopped task."""
         id_ = block.tool_use_id
-        name, input_ = self._pending_writes.pop(id_)
+        name, input_ = self._pending_effects.pop(id_)
+        if TOOLS[name][1] == "shell":
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add(other_lines.stopped_task_events(input_, text_of(block.content), head))
+            return
         outcome = line.tool_use_result
         is_known = type(outcome) is ToolOutcome or (
             type(outcome) is ToolResultDetails and outcome != _NO_DETAILS

@@ -1,9 +1,9 @@
 """Claude Code's tools, models and line types, as tables. Pure."""
 
-# Side effects of a tool call: may run in the background, writes a file, asks the user, starts a
-# subagent.
+# Side effects of a tool call: may run in the background; if it succeeds, writes a file or stops a
+# background task; asks the user; starts a subagent.
 ROLE_BACKGROUND = 1
-ROLE_FILE_WRITE = 2
+ROLE_EFFECT = 2
 ROLE_USER_INPUT = 3
 ROLE_SUBAGENT = 4
 # A call without this key runs in the foreground. To be searched with `find`: `in` costs ten times
@@ -26,11 +26,12 @@ class ToolTable(dict[str | None, tuple[str, str, int]]):
 # By kind and role; includes the names of older versions.
 _TOOL_NAMES = {
     ("shell", ROLE_BACKGROUND): ("Bash",),
-    ("shell", 0): ("BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
+    ("shell", 0): ("BashOutput", "TaskOutput", "Monitor"),
+    ("shell", ROLE_EFFECT): ("KillShell", "KillBash", "TaskStop"),
     ("file_read", 0): ("Read", "LS", "NotebookRead"),
-    ("file_write", ROLE_FILE_WRITE): ("Write",),
-    ("file_edit", ROLE_FILE_WRITE): ("Edit", "MultiEdit"),
-    ("notebook", ROLE_FILE_WRITE): ("NotebookEdit",),
+    ("file_write", ROLE_EFFECT): ("Write",),
+    ("file_edit", ROLE_EFFECT): ("Edit", "MultiEdit"),
+    ("notebook", ROLE_EFFECT): ("NotebookEdit",),
     ("search", 0): ("Grep", "Glob", "ToolSearch"),
     ("subagent", ROLE_SUBAGENT): ("Task", "Agent"),
     ("web", 0): ("WebFetch", "WebSearch"),

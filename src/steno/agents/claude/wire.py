@@ -394,15 +394,6 @@ def _first_byte(data: Raw) -> bytes:
 # -- structured values and rare kinds of lines -----------------------------------------------------
 
 
-class PermissionDecision(Struct, gc=False):
-    decision: str | None = None
-
-
-class ToolResultMeta(Struct, gc=False):
-    id: str | None = None
-    permission_decision: PermissionDecision | None = None
-
-
 class McpServer(Struct, gc=False):
     name: str = ""
     status: str = ""
@@ -545,6 +536,10 @@ class ResultOrigin(Struct, gc=False):
     kind: str | None = None
 
 
+class DeferredCall(Struct, gc=False):
+    name: str = ""
+
+
 class ResultLine(Struct, gc=False):
     uuid: str | None = None
     is_error: bool | None = None
@@ -569,6 +564,7 @@ class ResultLine(Struct, gc=False):
     result_index: Count | None = None
     permission_denials: list[PermissionDenial] | None = None
     subagent_stats: SubagentStats | None = None
+    deferred_tool_use: DeferredCall | None = None
 
 
 class RawResult(Struct, gc=False):
@@ -585,10 +581,12 @@ class CostLine(Struct, gc=False):
 
 
 class ToolInput(Struct, gc=False):
-    """The fields of a call's input that are read: target file and background flag."""
+    """The fields of a call's input that are read: target file or task, and background flag."""
 
     file_path: str | None = None
     notebook_path: str | None = None
     run_in_background: bool | None = None
     subagent_type: str | None = None
     description: str | None = None
+    shell_id: str | None = None
+    task_id: str | None = None
