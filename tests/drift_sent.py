@@ -42,7 +42,8 @@ def sent_in_run(truth: dict[str, Any]) -> Sent:
 def sent_of(truth: Any, answers: list[Answer], numbers: set[int], cost: float | None) -> Sent:
     """`truth` has the tokens of all requests and those without helpers."""
     bare, every = counts(truth["tokens_nohelp"]), counts(truth["tokens_all"])
-    helpers = (every[3] - bare[3]) // HELPER_OUTPUT
+    # At least one: a helper of OpenCode may have 1 token of output.
+    helpers = max((every[3] - bare[3]) // HELPER_OUTPUT, int(every != bare))
     requests = {number - n for number in numbers for n in range(helpers + 1)}
     totals, prices = possible(answers)
     known = [] if cost is None else [cost]
