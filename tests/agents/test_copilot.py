@@ -30,6 +30,7 @@ def line(kind: str, second: int = 0, **data: Any) -> Json:
         "type": kind,
         "data": data,
         "id": f"e{second}",
+        "parentId": None,
         "timestamp": f"2026-11-15T12:00:{second:02d}.000Z",
     }
 

@@ -763,7 +763,6 @@ def test_many_sources_get_a_line_each(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.jsonl").write_bytes(HELLO)
     folder(tmp_path / "last", b"", code=-9)
-    (tmp_path / "notes.txt").write_text("no recording\n")
     lines = shown(run("show", tmp_path))
     assert lines == [
         "verdict                cost       tokens  context         time  source",
@@ -782,6 +781,18 @@ def test_many_sources_get_a_line_each(tmp_path: Path) -> None:
     narrow = shown(run("show", tmp_path, COLUMNS="40"))
     assert max(map(width, narrow)) <= 40
     assert narrow[1].endswith("/0.jsonl") or narrow[1].endswith("0.jsonl")
+
+
+@pytest.mark.parametrize("command", ["show", "export", "check"])
+def test_files_of_a_folder_that_are_no_recordings_are_listed(tmp_path: Path, command: str) -> None:
+    (tmp_path / "run.jsonl").write_bytes(HELLO)
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("no recording\n")
+    done = run(command, tmp_path, *["--rule", "max_cost=1"] * (command == "check"))
+    names = [f"{tmp_path}/{number}.txt (text)" for number in range(3)]
+    skipped = "steno: skipped 5 files that are not recordings"
+    assert done.stderr.decode() == f"{skipped}: {', '.join(names)}, 2 more\n"
+    assert done.returncode == 0
 
 
 def test_one_bad_source_does_not_hide_the_others(
@@ -849,7 +860,7 @@ def test_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01" + bytes(range(256)))
     assert refused(run("show", path)).startswith(
-        f"steno: {path}: binary data; expected JSON lines or a recording"
+        f"steno: {path}: binary data; expected an agent's output"
     )
 
 
@@ -914,7 +925,8 @@ def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
     gz = tmp_path / "s.jsonl.gz"
     gz.write_bytes(
         gzip.compress(
-            b'{"type":"user","sessionId":"s","uuid":"u","message":{"content":"hi"}}\n' * 999
+            b'{"type":"user","sessionId":"s","uuid":"u",'
+            b'"message":{"role":"user","content":"hi"}}\n' * 999
         )[:-9]
     )
     done = run("ledger", "import", gz, "--ledger", tmp_path / "ledger.db")
@@ -1136,7 +1148,7 @@ def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
     told = run("show", "--json", array, document).stdout.splitlines()
     lines = run("show", "--json", "--format", "stream", array).stdout.splitlines()
     whole = run("show", "--json", "--format", "json", document).stdout.splitlines()
-    assert [json.loads(line)["result"] for line in told] == ["Yes.", None]
+    assert [json.loads(line)["result"] for line in told] == ["Yes.", "Yes."]
     assert [json.loads(line)["lines"]["not_object"] for line in lines] == [1]
     assert [json.loads(line)["result"] for line in whole] == ["Yes."]
     assert run("show", "--format", "xml", array).returncode == 2

@@ -22,8 +22,8 @@ from tests.support.transcript_writer import Transcript
 PRINTED = Path(__file__).parents[1] / "recordings/claude/2.1.325/multi_tool_edit/stdout"
 LINES = PRINTED.read_bytes().splitlines(keepends=True)
 EXPECTED_INPUT = (
-    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
-    "or a steno recording"
+    "expected an agent's output or transcript (JSON lines or documents, plain or compressed with "
+    "gzip or zstd), or a steno recording"
 )
 
 
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_recording_is_named(tmp_path: Path) -> None:
     done = _steno(tmp_path / "home", "ledger", "import", str(text), str(empty))
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().splitlines() == [
-        f"steno: {text}: not a recording; {EXPECTED_INPUT}",
+        f"steno: {text}: not a recording; {EXPECTED_INPUT}; found text",
         f"steno: {empty}: file is empty; {EXPECTED_INPUT}",
     ]
     some = _steno(

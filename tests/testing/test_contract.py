@@ -150,10 +150,12 @@ def test_lines_that_belong_to_others(parrot: Agent, tmp_path: Path) -> None:
     """Lines must not be detected as a built-in agent's, and looks_like must accept them."""
     folder = tmp_path / "case"
     folder.mkdir()
-    (folder / "stdout").write_bytes(b'{"parrot":"wakes","type":"thread.started"}\n')
+    line = b'{"parrot":"wakes","type":"thread.started","thread_id":"x"}'
+    (folder / "stdout").write_bytes(line + b"\n")
     messages = testing.violations(parrot, testing.Case(folder, "mine"))
     assert messages == [
-        'mine: a line is detected as one of codex: {"parrot": "wakes", "type": "thread.started"}'
+        'mine: a line is detected as one of codex: {"parrot": "wakes", "type": "thread.started", '
+        '"thread_id": "x"}'
     ]
     blind = msgspec.structs.replace(parrot, looks_like=lambda line: False)
     messages = testing.violations(blind, case("repeats"))

@@ -14,6 +14,7 @@ from .claude import AGENT as CLAUDE
 from .registry import (
     AGENTS,
     REPLAY_AGENT_NAME,
+    AgentDetector,
     detect_agent,
     detect_builtin,
     detect_stderr,
@@ -27,6 +28,7 @@ __all__ = [
     "CLAUDE",
     "REPLAY_AGENT_NAME",
     "Agent",
+    "AgentDetector",
     "Backend",
     "Capabilities",
     "EnrichingReader",

@@ -409,6 +409,8 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     `totals_marker`: bytes in lines with totals of the session; a recording keeps those of earlier
     runs, to subtract them. `totals_only`: nothing else of the files is needed, so a recording keeps
     only the last of them.
+    `document_names`: a glob for the names of transcripts that are one JSON document; all files
+    that end with .jsonl are transcripts.
     `call_identity`: what shows that a call in a transcript is one of the stream: its `message` and
     its place in it, its own `id` within the session, or only its `order` among those of its tool.
     """
@@ -421,6 +423,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     auto_import: bool = True
     totals_marker: bytes | None = None
     totals_only: bool = False
+    document_names: str = ""
     call_identity: Literal["message", "id", "order"] = "message"
 
 

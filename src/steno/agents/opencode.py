@@ -43,7 +43,7 @@ from .base import (
     encode_prompt,
     option_args,
 )
-from .registry import is_opencode
+from .line_shapes import is_opencode
 from .typed_reader import CallTracker, add_counters
 
 MAX_COST_USD = 1e9  # per step; more is damage

@@ -1,10 +1,6 @@
-"""The known agents, and detection of the one that printed a line, without loading a reader. Pure.
+"""The known agents, and detection of the one that printed an input. Pure."""
 
-Each test is narrow enough to reject the lines of the other agents. Qwen Code prints the same lines
-as Claude Code; only its first line identifies it, so a line that fits both is not Qwen's.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,93 +10,8 @@ from ..codec.decode import DECODE_ERRORS
 from ..errors import StenoError
 from .base import Agent, LaunchCommand, LaunchOptions, ProgramInfo
 from .claude import AGENT as CLAUDE
+from .line_shapes import SHAPES, imitated_session
 from .plugins import load_plugins
-
-JsonObject = dict[str, Any]
-_CODEX_TYPE_PREFIXES = ("thread.", "turn.", "item.")
-_CODEX_ROLLOUT_TYPES = frozenset(
-    {
-        "session_meta",
-        "turn_context",
-        "response_item",
-        "event_msg",
-        "compacted",
-        "token_usage_record",
-        "world_state",
-    }
-)
-_OPENCODE_TYPES = frozenset({"step_start", "text", "reasoning", "tool_use", "step_finish", "error"})
-_GEMINI_TYPES = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
-
-
-def _type_of(line: JsonObject) -> str | None:
-    kind = line.get("type")
-    return kind if isinstance(kind, str) else None
-
-
-def is_codex(line: JsonObject) -> bool:
-    """A line of `codex exec --json`, or of a rollout: see `codex.wire` for their forms."""
-    kind = _type_of(line)
-    if kind is None:
-        return _is_older_codex(line)
-    return kind.startswith(_CODEX_TYPE_PREFIXES) or (
-        kind in _CODEX_ROLLOUT_TYPES and "timestamp" in line
-    )
-
-
-def _is_older_codex(line: JsonObject) -> bool:
-    """A line without a type: the first two of a stream up to 0.42, and those of older rollouts."""
-    message = line.get("msg")
-    if isinstance(message, dict):
-        return line.keys() == {"id", "msg"} and "type" in message
-    if isinstance(line.get("items"), list) and isinstance(line.get("session"), dict):
-        return "instructions" in line["session"]
-    return (
-        line.keys() >= {"workdir", "provider", "sandbox"}
-        or line.keys() >= {"id", "timestamp", "instructions"}
-        or line.get("record_type") == "state"
-    )
-
-
-def is_copilot(line: JsonObject) -> bool:
-    """All lines have `data` and `id`, except the result, which has `exitCode`."""
-    kind = _type_of(line)
-    if kind is None:
-        return False
-    return (isinstance(line.get("data"), dict) and "id" in line) or (
-        kind == "result" and "exitCode" in line
-    )
-
-
-def is_opencode(line: JsonObject) -> bool:
-    """All lines have a `sessionID`, in this spelling."""
-    return _type_of(line) in _OPENCODE_TYPES and "sessionID" in line
-
-
-def is_gemini(line: JsonObject) -> bool:
-    """A stream line, the document of `--output-format json`, or a chat file."""
-    kind = _type_of(line)
-    if kind is None:
-        return ("session_id" in line and ("response" in line or "error" in line)) or (
-            "sessionId" in line and "projectHash" in line
-        )
-    if (
-        kind not in _GEMINI_TYPES
-        or not isinstance(line.get("timestamp"), str)
-        or "subtype" in line
-        or "sessionId" in line
-    ):
-        return False
-    return kind != "result" or "status" in line
-
-
-def is_qwen(line: JsonObject) -> bool:
-    """The first line of a stream, or a transcript line: `parts` where Claude Code has `content`."""
-    if "qwen_code_version" in line:
-        return True
-    message = line.get("message")
-    return "sessionId" in line and isinstance(message, dict) and "parts" in message
-
 
 # Texts that only one agent prints to stderr when it fails before its first line.
 STDERR_MARKERS = {
@@ -115,16 +26,8 @@ STDERR_MARKERS = {
     "opencode": ("opencode run [message..]", "Session not found: ses_"),
     "qwen": ("Qwen Code", "qwen [options]", "QWEN_CODE_"),
 }
-# In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
-LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {
-    "codex": is_codex,
-    "copilot": is_copilot,
-    "opencode": is_opencode,
-    "gemini": is_gemini,
-    "qwen": is_qwen,
-}
 
-
+MAX_IMITATED_SESSIONS = 1000  # remembered of one input
 REPLAY_AGENT_NAME = "replay"
 # -P: the current folder may contain modules with the names of ours.
 REPLAY_ARGS = ("-P", "-m", "steno", REPLAY_AGENT_NAME)
@@ -189,30 +92,53 @@ def unknown_agent_message(name: str) -> str | None:
     return f"unknown agent {name!r}; {hint}"
 
 
+class AgentDetector:
+    """Detects the agent of an input, object by object, going by their fields.
+
+    The lines of another program may have all fields of Claude Code's. What it printed first shows
+    whose they are, so that no later line of such a session is an agent's.
+    """
+
+    def __init__(self) -> None:
+        self._imitated_sessions: set[str] = set()
+
+    def detect(self, data: bytes) -> Agent | None:
+        """Return the agent that can have printed an object, built-in ones first.
+
+        Raises one of DECODE_ERRORS if it is not valid JSON.
+        """
+        value = msgspec.json.decode(data)
+        if not isinstance(value, dict):
+            return None
+        name = self._detect_builtin(value)
+        if name is not None:
+            return AGENTS[name]
+        return next((agent for agent in AGENTS.plugins.values() if agent.looks_like(value)), None)
+
+    def _detect_builtin(self, line: dict[str, Any]) -> str | None:
+        session = imitated_session(line)
+        if session is not None and len(self._imitated_sessions) < MAX_IMITATED_SESSIONS:
+            self._imitated_sessions.add(session)
+        if self._imitated_sessions:
+            session = line.get("session_id")
+            if isinstance(session, str) and session in self._imitated_sessions:
+                return None
+        return detect_builtin(line)
+
+
 def detect_agent(line: bytes) -> Agent | None:
-    """Return the agent that can have printed a line, going by its fields; built-in ones first."""
+    """Return the agent that can have printed a line, if the line alone shows it."""
     try:
-        value = msgspec.json.decode(line)
+        return AgentDetector().detect(line)
     except DECODE_ERRORS:
         return None
-    if isinstance(value, list):
-        value = next((item for item in value if isinstance(item, dict)), None)
-    if not isinstance(value, dict):
-        return None
-    name = detect_builtin(value)
-    if name is not None:
-        return AGENTS[name]
-    return next((agent for agent in AGENTS.plugins.values() if agent.looks_like(value)), None)
 
 
 def detect_builtin(line: dict[str, Any]) -> str | None:
     """Return the name of the built-in agent that can have printed a decoded line."""
     if "claude_code_version" in line and "qwen_code_version" not in line:
         return CLAUDE.name  # its first line; no other agent prints this field
-    for name, matches in LINE_DETECTORS.items():
-        if matches(line):
-            return name
-    return CLAUDE.name if CLAUDE.looks_like(line) else None
+    return next((name for name, matches in SHAPES.items() if matches(line)), None)
 
 
 def detect_stderr(text: str) -> Agent | None:

@@ -19,6 +19,7 @@ from ..ledger.queries import check as queries
 from ..ledger.queries import runs as run_queries
 from ..ledger.store import Store, check_named_ledger, ledger_exists
 from ..pricing import price
+from ..recording.identify import skipped_message
 from ..recording.open import find_recordings, open_path, open_recording
 from ..views import check as view
 from .commands import EXIT_FAILED
@@ -168,7 +169,11 @@ def _iter_facts(
         elif ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
             yield _named_run(name, options, policy)
         else:
-            for path in find_recordings(Path(name)):
+            skipped: list[Path] = []
+            paths = find_recordings(Path(name), skipped)
+            if skipped:
+                print_error(skipped_message(skipped))
+            for path in paths:
                 yield (
                     str(path),
                     read_facts(

@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from ..config.files import list_recordings
@@ -17,6 +18,7 @@ from ..ledger.queries.ledger import MAX_QUERY_SECONDS, run_query
 from ..ledger.rebuild import RebuildResult, rebuild
 from ..ledger.source_watcher import changed_sources
 from ..ledger.store import Store, check_named_ledger
+from ..recording.identify import skipped_message
 from ..runner.run_registry import finished_recordings
 from ..views.formatting import format_compact, format_count, format_number
 from ..views.table import Column, render_table
@@ -116,6 +118,8 @@ def _own_recordings(options: argparse.Namespace) -> list[str]:
 def _print_import_result(options: argparse.Namespace, result: ImportResult) -> int:
     for text in result.troubles:
         print_error(text)
+    if result.skipped and not options.quiet:
+        print_error(skipped_message([Path(path) for path in result.skipped]))
     if options.form == "json":
         from msgspec.json import encode
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..agents import get_agent
 from ..errors import StenoError
 from ..event import EVENT_KINDS, Event
+from ..recording.identify import skipped_message
 from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
 from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser, option_name
@@ -52,10 +53,10 @@ EXAMPLES = """examples:
   steno show --otel=http://localhost:4318 3f9a21c0   send its trace to a collector
   steno show --junit report.xml runs/      each run as a test case, failed by its verdict
 
-A source is the output of an agent (plain, gzip or zstd), a recording, an agent's transcript, a
-folder with a file `stdout`, or a folder of any of these. The exit code is 0 if all sources could be
-shown, whatever their verdicts, and 2 if one could not be read. With `--exit-from verdict` it is the
-highest code of the verdicts; 2 takes precedence.
+A source is the output of an agent (plain, gzip or zstd, also inside a log), a recording, an agent's
+transcript, a folder with a file `stdout`, or a folder of any of these. The exit code is 0 if all
+sources could be shown, whatever their verdicts, and 2 if one could not be read. With
+`--exit-from verdict` it is the highest code of the verdicts; 2 takes precedence.
 """
 
 
@@ -214,7 +215,10 @@ def resolve_sources(options: argparse.Namespace) -> tuple[list[SourceRef], bool]
 
                 sources.append(find_in_ledger(name, options))
             else:
-                sources += find_recordings(Path(name))
+                skipped: list[Path] = []
+                sources += find_recordings(Path(name), skipped)
+                if skipped:
+                    print_error(skipped_message(skipped))
         except StenoError as error:
             print_error(str(error))
             has_errors = True

@@ -1,11 +1,12 @@
 """Find files to import and what is new in each, from names, sizes and a few bytes.
 
-In an agent's own folders, every .jsonl file is a transcript; other paths are detected by content.
+In an agent's own folders, names show which files are transcripts; other paths are detected by
+content.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +14,9 @@ from msgspec import Struct
 
 from .. import agents
 from ..errors import SourceError
-from ..recording.format import parse_header
-from ..recording.lines import read_lines, unreadable_error
-from ..recording.open import (
-    EXPECTED_INPUT,
-    FIRST_LINE_BUFFER_BYTES,
-    find_identifying_line,
-    find_recordings,
-    is_first_visit,
-    is_pipe,
-    read_first_line,
-)
+from ..recording.identify import identify, is_pipe, refusal
+from ..recording.lines import unreadable_error
+from ..recording.open import find_recordings, is_first_visit
 from .protocol import Store, chunks, placeholders
 from .source_reader import SourcePart, matches_fingerprint
 
@@ -61,6 +54,7 @@ class SourceFile(Struct, gc=False):
 class DiscoveredSources(Struct):
     files: list[SourceFile] = []
     unrecognised: int = 0  # files that are not recordings
+    skipped: list[str] = []  # those of them that were found in a folder
     problems: list[str] = []  # explicit paths that can't be imported
 
 
@@ -77,6 +71,11 @@ def transcript_folders(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(agent, folder) for agent, folder in dict.fromkeys(folders) if is_folder(folder)]
 
 
+def is_transcript(agent: str, name: str) -> bool:
+    """Whether a file in an agent's folder is a transcript, by its name."""
+    return name.endswith(".jsonl") or fnmatch(name, agents.AGENTS[agent].transcripts.document_names)
+
+
 def find_transcripts(agent: str, folder: str) -> Iterator[SourceFile]:
     """Find every transcript of an agent below a folder, ignoring unreadable folders."""
     try:
@@ -84,7 +83,7 @@ def find_transcripts(agent: str, folder: str) -> Iterator[SourceFile]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     yield from find_transcripts(agent, entry.path)
-                elif entry.name.endswith(".jsonl") and entry.is_file():
+                elif is_transcript(agent, entry.name) and entry.is_file():
                     stat = entry.stat()
                     yield SourceFile(
                         entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, "transcript", agent
@@ -140,10 +139,9 @@ def _scan_entry(
             sources.files.append(_source_file(Path(entry.path)))
     elif entry.is_file():
         detected = detect_kind(entry.path)
-        if detected is None or (
-            detected == SourceKind("recording", "") and not _is_event_array(entry.path)
-        ):
+        if detected is None:
             sources.unrecognised += 1
+            sources.skipped.append(entry.path)
         else:
             stat = entry.stat()
             sources.files.append(
@@ -158,12 +156,6 @@ def _scan_entry(
             )
 
 
-def _is_event_array(path: str) -> bool:
-    """Whether a JSON array that was found in a folder contains events."""
-    line = (read_first_line(Path(path)) or b"").lstrip()
-    return line[:2] == b"[{" and b'"type"' in line
-
-
 def _source_file(path: Path) -> SourceFile:
     stat = (path / "stdout").stat() if path.is_dir() else path.stat()
     absolute = os.path.abspath(path)  # noqa: PTH100  # resolve() would follow links
@@ -173,39 +165,19 @@ def _source_file(path: Path) -> SourceFile:
 def detect_kind(path: str, is_explicit: bool = False) -> SourceKind | None:
     """Detect what a file is and its agent; None if it can't be read as a recording.
 
-    The first line need not name the agent: a JSON document starts with a brace, and a run may have
-    printed nothing. `is_explicit`: the user says that this is a recording.
+    `is_explicit`: the user says that this is a recording.
     """
     file = Path(path)
     if file.is_dir():
-        line = read_first_line(file / "stdout")
-        agent = agents.detect_agent(line) if line is not None else None
-        return SourceKind("recording", agent.name if agent is not None else "")
-    line = read_first_line(file)
-    if line is None:
+        found = identify(file / "stdout", given=True)
+        return SourceKind("recording", found.agent if found is not None else "")
+    found = identify(file, is_explicit)
+    if found is None or not (found.agent or found.is_steno_recording):
         return None
-    header = parse_header(line)
-    if header is not None:
-        return SourceKind("tape", header.agent or "")
-    line = line.removeprefix(b"\xef\xbb\xbf").strip()
-    agent = agents.detect_agent(line)
-    if agent is None and line[:1] == b"[":
-        return SourceKind("recording", "")
-    if agent is None:
-        line = find_identifying_line(file, is_explicit) or b""
-        agent = agents.detect_agent(line)
-    if agent is None:
-        return None
-    return SourceKind("transcript" if agent.transcripts.is_line(line) else "recording", agent.name)
-
-
-def _rejection_reason(path: str) -> str:
-    try:
-        first_line = next(islice(read_lines(Path(path), FIRST_LINE_BUFFER_BYTES), 1), b"")
-    except SourceError as error:
-        return str(error)
-    reason = "not a recording" if first_line else "file is empty"
-    return f"{path}: {reason}; {EXPECTED_INPUT}"
+    if found.is_steno_recording:
+        return SourceKind("tape", found.agent)
+    is_line = agents.AGENTS[found.agent].transcripts.is_line
+    return SourceKind("transcript" if is_line(found.line) else "recording", found.agent)
 
 
 def load_known_sources(
@@ -272,6 +244,7 @@ def unread_parts(sources: DiscoveredSources, known: dict[str, KnownSource]) -> l
             size=file.size,
             mtime_ns=file.mtime_ns,
             inode=file.inode,
+            is_named=file.kind is None,
         )
         if part.kind == "transcript":
             # The same inode under another path: the file was moved.
@@ -282,7 +255,7 @@ def unread_parts(sources: DiscoveredSources, known: dict[str, KnownSource]) -> l
     if rejected:
         sources.files = [file for file in sources.files if file.path not in rejected]
         sources.unrecognised += len(rejected)
-        sources.problems += [_rejection_reason(path) for path in sorted(rejected)]
+        sources.problems += [f"{path}: {refusal(Path(path))}" for path in sorted(rejected)]
     return sorted(parts, key=lambda part: (part.mtime_ns, part.path))
 
 

@@ -57,6 +57,7 @@ class ImportResult(Struct):
     files: int = 0  # with something new
     unchanged: int = 0
     unknown: int = 0  # not recordings
+    skipped: list[str] = []  # those of them that were found in a folder
     size: int = 0  # bytes read
     runs: int = 0  # new ones, or finished since the last import
     requests: int = 0  # new ones
@@ -99,6 +100,7 @@ def import_sources(
     result = ImportResult(
         unchanged=len(sources.files) - len(parts),
         unknown=sources.unrecognised,
+        skipped=sources.skipped,
         troubles=sources.problems,
     )
     total = sum(part.size - part.start_offset for part in parts)

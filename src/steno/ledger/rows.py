@@ -203,6 +203,11 @@ class RowBatch(Struct):
     limits: list[LimitRow] = []
     id_namespace: str = ""  # of a replayed recording
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened in it."""
+        return not (self.requests or self.calls or self.changes or self.texts or self.limits)
+
 
 class RequestRow(NamedTuple):
     """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment).

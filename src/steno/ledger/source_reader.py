@@ -14,12 +14,15 @@ import msgspec
 from msgspec import Struct
 
 from .. import agents
+from .. import event as ev
 from ..agents import Agent
 from ..codec.decode import MAX_LINE_BYTES, decoder
+from ..codec.documents import is_document_start
 from ..codec.redact import redact
 from ..errors import StenoError
 from ..pricing import price
 from ..recording.format import redact_origin
+from ..recording.identify import read_first_line
 from ..recording.lines import GZIP_MAGIC, ZSTD_MAGIC, limited_lines, read_lines
 from ..recording.open import open_recording
 from ..recording.parse import RunParser
@@ -49,6 +52,7 @@ class SourcePart(Struct, array_like=True):
     is_requests_only: bool = False  # read requests only: enough for the sums
     state: bytes | None = None
     is_own: bool = False  # in the folders of this user's agents
+    is_named: bool = False  # by the user, not found in a folder
 
 
 class PartResult(Struct, array_like=True):
@@ -88,6 +92,9 @@ def read_part(part: SourcePart) -> PartResult:
         read = _read_requests if part.is_requests_only else _read_transcript
         result = read(part, agent)
         if result.batch is not None:
+            if part.is_named and not part.start_offset and result.batch.is_empty:
+                problem = f"nothing to import: no prompt, request or call of {agent.name} in it"
+                return PartResult(part, None, problem=problem)
             _fill_origin(result.batch, part.is_own)
         return result
     except (OSError, StenoError) as error:
@@ -117,8 +124,8 @@ def _read_transcript(part: SourcePart, agent: Agent) -> PartResult:
         parser.restore(state.reader, part.lines)
         sink.restore(state.rows)
     with _open_buffered(part) as file:
-        if _is_compressed(file):
-            # Archived: it grows no more, so there is no position to continue from.
+        if _is_read_whole(part, file):
+            parser = RunParser(agent)  # a document needs more than lines
             parser.feed_sink((read_lines(Path(part.path)),), sink)
             batch = sink.batch()
             return PartResult(
@@ -152,8 +159,14 @@ def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
     if part.state is not None:
         sink.restore(decode_resume_state(part.state).rows)
     with _open_buffered(part) as file:
-        if _is_compressed(file):
-            sink.add(agent.transcripts.scan_usage(read_lines(Path(part.path))))
+        if _is_read_whole(part, file):
+            lines = read_lines(Path(part.path))
+            if _is_document(part):
+                kinds = (ev.Started, ev.Usage, ev.UserMessage)
+                events = RunParser(agent).events(lines)
+                sink.add(event for event in events if isinstance(event, kinds))
+            else:
+                sink.add(agent.transcripts.scan_usage(lines))
             return PartResult(part, sink.batch(), part.size)
         file.seek(part.start_offset)
         sink.add(agent.transcripts.scan_usage(_lines(part, file)))
@@ -195,8 +208,17 @@ def _lines(part: SourcePart, file: "io.BufferedReader[io.FileIO]") -> Iterable[b
     return limited_lines(file) if part.size - part.start_offset > MAX_LINE_BYTES else file
 
 
-def _is_compressed(file: "io.BufferedReader[io.FileIO]") -> bool:
-    return os.pread(file.fileno(), 4, 0).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+def _is_read_whole(part: SourcePart, file: "io.BufferedReader[io.FileIO]") -> bool:
+    """Whether there is no position to continue from: in an archive, or a document."""
+    if os.pread(file.fileno(), 4, 0).startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+        return True
+    return not part.start_offset and _is_document(part)
+
+
+def _is_document(part: SourcePart) -> bool:
+    """Whether the file is a document of many lines, or an array, instead of objects on lines."""
+    first = (read_first_line(Path(part.path)) or b"").removeprefix(b"\xef\xbb\xbf").strip()
+    return first.startswith(b"[") or (first.startswith(b"{") and is_document_start(first))
 
 
 def _session_id_of(batch: RowBatch, part: SourcePart) -> str:

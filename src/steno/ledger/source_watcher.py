@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ..agents import AGENTS
 from ..errors import SourceError
-from .discovery import detect_kind, transcript_folders
+from .discovery import detect_kind, is_transcript, transcript_folders
 
 FULL_SCAN_SECONDS = 60.0  # also finds what the system did not report, such as new folders
 POLL_SECONDS = 2.0  # between full scans where the system reports no changes
@@ -62,7 +63,8 @@ def _source_of(path: str) -> str:
 
 
 def _is_source(path: str, is_explicit: bool) -> bool:
-    if not is_explicit and not path.endswith(".jsonl"):
+    name = os.path.basename(path)  # noqa: PTH119  # as text
+    if not is_explicit and not any(is_transcript(agent, name) for agent in AGENTS):
         return False
     try:
         return os.path.exists(path) and detect_kind(path) is not None  # noqa: PTH110  # as text

@@ -1,48 +1,54 @@
-"""Opens recordings, transcripts and folders of them; finds them by their content.
-
-The first line usually decides; the lines after it are checked only if it does not.
-"""
+"""Opens recordings, transcripts and folders of them."""
 
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from .. import agents
 from .. import event as ev
 from ..agents import Agent
-from ..codec.decode import MAX_LINE_BYTES, decoder
+from ..codec.decode import MAX_LINE_BYTES
 from ..errors import SourceError
-from .format import parse_header, stderr_events
+from .format import stderr_events
+from .identify import (
+    identify,
+    is_binary_file,
+    is_pipe,
+    read_first_line,
+    read_start,
+    refusal,
+    skipped_message,
+)
 from .lines import (
-    READ_CHUNK_BYTES,
     limited_lines,
     read_lines,
     source_error,
     stream_lines,
     unreadable_error,
 )
-from .parse import AGENT_DETECTION_LINES, RunParser, iter_json_objects
-
-EXPECTED_INPUT = (
-    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
-    "or a steno recording"
-)
+from .parse import RunParser
 
 
-def find_recordings(path: Path) -> list[Path]:
-    """The path itself, or every recording below a folder, sorted. SourceError without any."""
+def find_recordings(path: Path, skipped: list[Path] | None = None) -> list[Path]:
+    """The path itself, or every recording below a folder, sorted. SourceError without any.
+
+    `skipped` gets the files below the folder that are not recordings.
+    """
     if not is_folder(path) or (path / "stdout").is_file():
         return [path]
-    recordings = list(_find_below(path, set()))
+    others: list[Path] = []
+    recordings = list(_find_below(path, set(), others))
     if not recordings:
         expected = "expected streams, recordings, transcripts or folders with stdout"
-        raise SourceError(f"{path}: no recordings in this folder; {expected}")
+        found = f"; {skipped_message(others)}" if others else ""
+        raise SourceError(f"{path}: no recordings in this folder{found}; {expected}")
+    if skipped is not None:
+        skipped += others
     return recordings
 
 
@@ -55,7 +61,7 @@ def is_first_visit(folder: str | Path, visited: set[tuple[int, int]]) -> bool:
     return is_new
 
 
-def _find_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
+def _find_below(folder: Path, visited: set[tuple[int, int]], skipped: list[Path]) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir()) if is_first_visit(folder, visited) else []
     except OSError as error:
@@ -66,91 +72,12 @@ def _find_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
                 if is_first_visit(entry, visited):
                     yield entry
             elif not (entry.name == "subagents" and folder.with_suffix(".jsonl").is_file()):
-                yield from _find_below(entry, visited)
-        elif entry.is_file() and _is_recording(entry) and not _is_subagent_transcript(entry):
-            yield entry
-
-
-def _is_recording(path: Path, given: bool = False) -> bool:
-    """Whether a file is a recording: one found in a folder, or named by the user (`given`)."""
-    first = read_first_line(path)
-    if first is None:
-        return given  # a run that printed nothing
-    if parse_header(first) is not None:
-        return True
-    line = first.removeprefix(b"\xef\xbb\xbf").strip()
-    if line.startswith(b"[{"):
-        return given or b'"type"' in line
-    if agents.detect_agent(line) is not None or find_identifying_line(path, given) is not None:
-        return True
-    return given and _is_torn(line if line != b"{" else _read_start(path, MAX_LINE_BYTES))
-
-
-def _is_torn(data: bytes) -> bool:
-    """Whether a line or document starts like those of agents, but cannot be decoded."""
-    if not data.startswith((b'{"', b"{\n")) and data != b"{":
-        return False
-    try:
-        decoder(msgspec.Raw).decode(data)  # Python objects would take 20 times its size
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return True
-    return False
-
-
-def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
-    """The line that identifies the agent if the first does not: it may be noise, torn or several.
-
-    In a file named by the user (`given`) one such line is enough, and the file may be a document of
-    many lines. In a file found in a folder at least half of the lines must be an agent's: other
-    texts may quote such a line.
-    """
-    checked = 0
-    matches = 0
-    first_match: bytes | None = None
-    for line in _first_lines(path):
-        if given and not checked and line.strip() == b"{":
-            return _read_document(path)
-        checked += 1
-        objects = iter_json_objects(line)
-        match = next((value for value in objects if agents.detect_agent(value) is not None), None)
-        if match is not None:
-            matches += 1
-            first_match = first_match or match
-            if given:
-                break
-    return first_match if given or 2 * matches >= checked else None
-
-
-def _first_lines(path: Path) -> Iterator[bytes]:
-    """The lines used for detection, without blank ones; none if the file cannot be read."""
-    lines = read_lines(path, FIRST_LINE_BUFFER_BYTES)
-    try:
-        yield from islice((line for line in lines if line.strip()), AGENT_DETECTION_LINES)
-    except SourceError:
-        return
-    finally:
-        lines.close()
-
-
-def _read_document(path: Path) -> bytes | None:
-    """The content of a file with one JSON document, if it is an agent's."""
-    try:
-        document = _read_start(path, MAX_LINE_BYTES)
-    except SourceError:
-        return None
-    return document if agents.detect_agent(document) is not None else None
-
-
-def _read_start(path: Path, max_bytes: int) -> bytes:
-    """The beginning of a file, as far as it can be read: at most `max_bytes`."""
-    lines = read_lines(path, min(READ_CHUNK_BYTES, max_bytes), [])
-    start = bytearray()
-    try:
-        while len(start) < max_bytes and (line := next(lines, b"")):
-            start += line
-    finally:
-        lines.close()
-    return bytes(start[:max_bytes])
+                yield from _find_below(entry, visited, skipped)
+        elif entry.is_file() and not _is_subagent_transcript(entry):
+            if identify(entry) is not None:
+                yield entry
+            else:
+                skipped.append(entry)
 
 
 def _is_subagent_transcript(path: Path) -> bool:
@@ -161,10 +88,9 @@ def _is_subagent_transcript(path: Path) -> bool:
     return session is not None and path.with_name(f"{session}.jsonl").is_file()
 
 
-FIRST_LINE_BUFFER_BYTES = 1 << 13  # for reading only the first line
-BINARY_CHECK_BYTES = 1 << 16  # checked to reject binary files
 MAX_SESSIONS = 1000  # of subagents in one run
 MAX_EXIT_CODE_CHARS = 15  # longer than any exit code
+MAX_EXIT_CODE_FILE_BYTES = 1 << 13
 
 Source = (
     str
@@ -187,25 +113,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
-
-
-def is_pipe(path: Path) -> bool:
-    """Whether it can be read only once: a named pipe, a terminal, a socket."""
-    try:
-        return path.is_fifo() or path.is_char_device() or path.is_socket()
-    except OSError:
-        return False
-
-
-def read_first_line(path: Path) -> bytes | None:
-    """The first line that is not blank; None without one or if the file cannot be read."""
-    lines = read_lines(path, FIRST_LINE_BUFFER_BYTES)
-    try:
-        return next((line for line in lines if line.strip()), None)
-    except SourceError:
-        return None
-    finally:
-        lines.close()
 
 
 class _SessionLine(msgspec.Struct):
@@ -250,11 +157,19 @@ def read_transcripts(
             with suppress(SourceError):
                 yield from (
                     line
-                    for number, line in enumerate(read_lines(path))
+                    for number, line in enumerate(_transcript_lines(path))
                     if not number
                     or (totals_marker is not None and totals_marker in line)
                     or is_line_since(line, since)
                 )
+
+
+def _transcript_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a transcript; one that is a document becomes one line."""
+    if path.suffix == ".json":
+        yield read_start(path, MAX_LINE_BYTES).replace(b"\n", b" ") + b"\n"
+    else:
+        yield from read_lines(path)
 
 
 def read_session(
@@ -310,7 +225,7 @@ def read_folder_exit_code(folder: Path) -> int | None:
     path = folder / "exit_code"
     if not path.is_file():
         return None
-    text = _read_start(path, FIRST_LINE_BUFFER_BYTES).decode("utf-8", "replace").strip()
+    text = read_start(path, MAX_EXIT_CODE_FILE_BYTES).decode("utf-8", "replace").strip()
     try:
         if len(text) > MAX_EXIT_CODE_CHARS:
             raise ValueError
@@ -386,8 +301,8 @@ class RecordingInput:
 
     def require_recording(self, agent: Agent | None) -> None:
         """SourceError if the file is none. With an agent given, any text is read."""
-        if agent is None and self._file is not None and not _is_recording(self._file, given=True):
-            raise SourceError(f"{self.name}: not a recording; {EXPECTED_INPUT}")
+        if agent is None and self._file is not None and identify(self._file, given=True) is None:
+            raise SourceError(f"{self.name}: {refusal(self._file)}")
 
     def transcript_lines(self, parser: RunParser) -> Iterator[bytes]:
         """The lines of the session's transcripts, from the recording's folder or the agent's."""
@@ -468,7 +383,8 @@ def open_path(path: Path) -> RecordingInput:
             use_local_transcripts=True,
             problems=problems,
         )
-    _refuse_binary(path)
+    if is_binary_file(path):
+        raise SourceError(f"{path}: {refusal(path)}")
     lines: Iterable[bytes] = read_lines(path, problems=problems)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
         lines = chain(lines, *map(read_lines, subagent_transcripts(path)))
@@ -479,25 +395,6 @@ def open_path(path: Path) -> RecordingInput:
         problems=problems,
         file=None if is_pipe(path) else path,
     )
-
-
-def is_binary(head: bytes) -> bool:
-    """Whether the data has NUL bytes and no line that opens a JSON object or array."""
-    if b"\x00" not in head:
-        return False
-    lines = (line.lstrip(b"\xef\xbb\xbf \t\r\x00").rstrip() for line in head.split(b"\n"))
-    return not any(
-        line[:2] in (b'{"', b"{}", b"[{", b"[]") or line in (b"{", b"[") for line in lines
-    )
-
-
-def _refuse_binary(path: Path) -> None:
-    """Raise SourceError for binary data. Pipes are skipped: they can be read only once."""
-    if is_pipe(path):
-        return
-    if is_binary(_read_start(path, BINARY_CHECK_BYTES)):
-        expected = "expected JSON lines or a recording, plain or compressed with gzip or zstd"
-        raise SourceError(f"{path}: binary data; {expected}")
 
 
 def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:

@@ -1,12 +1,12 @@
 """Lines of an agent's output to events: agent detection, damaged lines, line counts. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from .. import agents
 from .. import event as ev
@@ -20,30 +20,80 @@ from ..codec.decode import (
     DECODE_ERRORS,
     MAX_LINE_BYTES,
     LineSplitter,
+    decode_lenient,
     decoder,
     iter_json_values,
+)
+from ..codec.documents import (
+    LinePrefix,
+    ObjectScanner,
+    find_start,
+    is_json_text,
+    skip_separators,
 )
 from ..report import LineCounts, Report
 from .format import Header, Record, RecordDecoder, line_cut_notice, parse_header
 
 MAX_MALFORMED_SHOWN = 20  # malformed lines kept for display; the rest is only counted
 MAX_MALFORMED_HEAD_BYTES = 200  # shown of each malformed line
-AGENT_DETECTION_LINES = 100  # lines checked for their agent before the default reader is kept
 ALLOW_OPTION = "--allow"  # of `steno run`
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _decode_array = decoder(list[Raw]).decode
+_decode_raw = decoder(Raw).decode
+_OPEN_ARRAY = ord("[")
+_OPEN_BRACKETS = b"{["
 # Terminal noise seen in front of a line: control sequences such as ESC[?25l.
 # Atomic: the state to go back would take 100 bytes for each byte of noise.
 _NOISE_PREFIX = re.compile(rb"^(?>\xef\xbb\xbf|\x1b\[[0-9;?]*+[A-Za-z]|[\s\x00]++)++")
 
 
-def iter_json_objects(data: bytes) -> Iterator[bytes]:
-    """The readable JSON objects on one line, each as clean JSON, without noise in front."""
-    clean = _NOISE_PREFIX.sub(b"", data)
-    if clean[:1] == b"{":
-        with suppress(ValueError, *DECODE_ERRORS):
-            yield from (value for value in iter_json_values(clean) if value[:1] == b"{")
+def split_objects(data: bytes) -> list[bytes] | None:
+    """The objects on a line of valid JSON; None if it has to be scanned for them."""
+    try:
+        if data[:1] == b"{":
+            _decode_raw(data)
+            return [data]
+        items = [bytes(item) for item in _decode_array(data)]
+    except DECODE_ERRORS:
+        return None
+    if any(item[:1] == b"[" for item in items):
+        return None
+    return [item for item in items if item[:1] == b"{"]
+
+
+class _TypeField(Struct):
+    type: str | None = None
+
+
+def _unknown(data: bytes, number: int, at: datetime | None) -> ev.Unknown:
+    """The event of an object before the agent is known."""
+    kind = decode_lenient(data, _TypeField).type  # raises if it is not JSON
+    return ev.Unknown(number, None, None, at, kind or "no type", data)
+
+
+class _Document:
+    """A document that continues on the next line.
+
+    `prefix`: what a log wrote before its first line. `is_proven`: a second line fits the first.
+    """
+
+    def __init__(
+        self, scanner: ObjectScanner, prefix: bytes, first_line: bytes, has_objects: bool
+    ) -> None:
+        self.scanner = scanner
+        self.prefix = LinePrefix(prefix)
+        self.first_line = first_line
+        self.has_objects = has_objects
+        self.is_proven = has_objects
+
+
+class _RenumberError(Exception):
+    """Leaves a reader's own loop: a line was not one line, so that its numbers are wrong."""
+
+    def __init__(self, events: list[ev.Event]) -> None:
+        super().__init__()
+        self.events = events
 
 
 class RunParser:
@@ -68,9 +118,11 @@ class RunParser:
         self._records = RecordDecoder()
         self._splitter = LineSplitter()
         self._input_format = input_format
-        # The lines so far of a document that spans several lines.
-        self._document: list[bytes] | None = [] if input_format == "json" else None
-        self._document_bytes = 0
+        self._document: _Document | None = None
+        self._log_prefix = LinePrefix(b"")  # what a log wrote before the agent's lines
+        self._detector = agents.AgentDetector()
+        self.identifying_line: bytes | None = None  # the first object that shows the agent
+        self.first_unknown: bytes | None = None  # the first object that shows none
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -82,11 +134,14 @@ class RunParser:
     def batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
         """The events of each line, then those held back until the end."""
         rest = iter(lines)
-        while not self._is_line_stream and (data := next(rest, None)) is not None:
-            yield self.parse_line(data, data[-1:] != b"\n")
         parse = self._parse  # skips the checks of parse_line: 5 % of steno.events
-        for data in rest:
-            yield parse(data, data[-1:] != b"\n")
+        while (data := next(rest, None)) is not None:
+            yield self.parse_line(data, data[-1:] != b"\n")
+            if self._is_line_stream:
+                for data in rest:
+                    yield parse(data, data[-1:] != b"\n")
+                    if self._document is not None:
+                        break
         yield self.flush()
 
     def feed_lines(self, lines: Iterable[bytes]) -> None:
@@ -97,15 +152,34 @@ class RunParser:
         """Pass a whole input to a sink, one group of lines after the other."""
         for group in groups:
             rest = iter(group)
-            while not self._is_line_stream and (data := next(rest, None)) is not None:
+            while True:
+                if self._is_line_stream:
+                    self._feed_reader(rest, sink)
+                data = next(rest, None)
+                if data is None:
+                    break
                 sink.add(self.parse_line(data, data[-1:] != b"\n"))
-            reader = self._reader
-            self.lines.read = feed(reader, rest, self.lines.read, self._on_decode_error, sink)
         sink.add(self.flush())
+
+    def _feed_reader(self, lines: Iterator[bytes], sink: Sink) -> None:
+        """Pass lines to the reader, until a document begins or the lines end."""
+        while True:
+            try:
+                self.lines.read = feed(
+                    self._reader, lines, self.lines.read, self._on_decode_error, sink
+                )
+                return
+            except _RenumberError as change:
+                sink.add(change.events)
+                if self._document is not None:
+                    return
 
     def _on_decode_error(self, data: bytes, number: int) -> list[ev.Event]:
         self.lines.read = number
-        return self._parse_lenient(data, data[-1:] != b"\n", None)
+        events = self._parse_lenient(data, data[-1:] != b"\n", None)
+        if self.lines.read != number or self._document is not None:
+            raise _RenumberError(events)
+        return events
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """Accumulate a chunk and return the events of the lines it completes."""
@@ -138,9 +212,7 @@ class RunParser:
                 transcript = b"".join(records.transcript_chunks)
                 events += self.enrich(transcript.splitlines(keepends=True))
         if self._document is not None:
-            document = b"\n".join(self._document)
-            self._document = None
-            events += self._parse(document, final=True)
+            events += self._end_document(self._document, final=True)
         return events
 
     def state(self) -> bytes:
@@ -254,21 +326,23 @@ class RunParser:
     # -- lines and documents ----------------------------------------------------------------------
 
     @property
+    def is_in_document(self) -> bool:
+        """Whether a document continues on the next line."""
+        return self._document is not None
+
+    @property
     def _is_line_stream(self) -> bool:
         """Whether the rest of the input can be passed to the reader line by line."""
-        if self.header is not None or self._document is not None:
+        if self.header is not None or self._document is not None or not self._is_agent_known:
             return False
-        if self.lines.read <= self.lines.blank:
-            return False
-        return self._is_agent_known or self.lines.read >= AGENT_DETECTION_LINES
+        return self.lines.read > self.lines.blank
 
     def parse_line(self, data: bytes, final: bool = False) -> list[ev.Event]:
         """The events of one line of the input; `final`: the last one, without a newline."""
         if self._records.stdout is not None:
             record = self._records.parse(data, final)
             return [] if record is None else self.interpret_record(record)
-        may_have_header = self._document is None and self._input_format != "stream"
-        if not self.lines.read and data[:1] == b"{" and may_have_header:
+        if not self.lines.read and data[:1] == b"{" and self._input_format != "stream":
             header = parse_header(data)
             if header is not None:
                 self.begin_recording(header)
@@ -277,26 +351,8 @@ class RunParser:
 
     def _parse_stdout_line(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
         if self._document is not None:
-            return self._parse_document_line(self._document, data)
-        is_first = self.lines.read == self.lines.blank
-        if (
-            is_first
-            and self._input_format != "stream"
-            and data.removeprefix(BYTE_ORDER_MARK).strip() in (b"{", b"[")
-        ):
-            self._document = [data.rstrip(b"\n")]
-            return []
+            return self._parse_document_line(self._document, data, final, at)
         return self._parse(data, final, at)
-
-    def _parse_document_line(self, document: list[bytes], data: bytes) -> list[ev.Event]:
-        """Keep a line of a document; one that starts with an object shows it is a stream."""
-        if data[:2] != b'{"' or self._input_format == "json":
-            if self._document_bytes < MAX_LINE_BYTES:  # a document is limited like a line
-                document.append(data.rstrip(b"\n"))
-                self._document_bytes += len(data) + 1
-            return []
-        self._document = None
-        return [event for line in (*document, data) for event in self._parse(line)]
 
     # -- lines of the agent -----------------------------------------------------------------------
 
@@ -315,49 +371,189 @@ class RunParser:
         """The events of one line; `final`: the last one, without a newline."""
         counts = self.lines
         counts.read += 1
-        if not self._is_agent_known and counts.read <= AGENT_DETECTION_LINES:
-            self._set_agent(agents.detect_agent(_NOISE_PREFIX.sub(b"", data)))
-        try:
-            return self._reader.read(data, counts.read, at)
-        except DECODE_ERRORS:
-            return self._parse_lenient(data, final, at)
+        if self._is_agent_known:
+            with suppress(*DECODE_ERRORS):
+                return self._reader.read(data, counts.read, at)
+        return self._parse_lenient(data, final, at)
 
     def _parse_lenient(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
-        """The events of a line the reader refused: blank, damaged, several values, wrong types."""
-        if len(data) >= MAX_LINE_BYTES:  # cut
-            return [self._malformed(data, final), line_cut_notice(at)]
-        clean = _NOISE_PREFIX.sub(b"", data)
+        """The events of a line the reader refused: blank, damaged, an array, within other text."""
+        is_cut = len(data) >= MAX_LINE_BYTES
+        clean = _NOISE_PREFIX.sub(b"", self._log_prefix.strip(data)).rstrip(b" \t\r\n\x00")
         if not clean:
             self.lines.blank += 1
             return []
-        is_first = self.lines.read - self.lines.blank == 1
-        if clean[:1] == b"[" and self._input_format != "stream" and is_first:
-            events = self._parse_array(clean)
-            if events is not None:
-                return events
-        events = []
-        has_objects = False
+        start = self._find_start(clean)
+        if start >= 0:
+            events = self._parse_objects(clean, start, None if is_cut else data, final, at)
+        elif is_cut or not self._skip_value(clean):
+            events = [self._malformed(data, final)]
+        else:
+            events = []
+        return [*events, line_cut_notice(at)] if is_cut else events
+
+    def _find_start(self, clean: bytes) -> int:
+        """Where the first object of a line begins; -1 without any."""
+        if clean[:1] == b"{" or (clean[:1] == b"[" and self._input_format != "stream"):
+            return 0
+        if self._input_format == "stream" or clean[:1] == b'"':
+            return -1
+        return find_start(clean)
+
+    def _skip_value(self, clean: bytes) -> bool:
+        """Count a line that is JSON, but no object; False if it is none."""
         try:
-            for value in iter_json_values(clean):
-                if value[:1] == b"{":
-                    has_objects = True
-                    events += self._reader.read_lenient(value, self.lines.read, at)
+            for _ in iter_json_values(clean):
+                pass
         except (ValueError, *DECODE_ERRORS):
-            return [*events, self._malformed(data, final)]
-        if not has_objects:
-            self.lines.not_object += 1
+            return False
+        self.lines.not_object += 1
+        return True
+
+    def _parse_objects(
+        self, clean: bytes, start: int, data: bytes | None, final: bool, at: datetime | None
+    ) -> list[ev.Event]:
+        """The events of the objects on a line, from where the first one begins.
+
+        `data` is the line as it came; None: it was cut, so that no document can continue.
+        """
+        objects = None if start else split_objects(clean)
+        if objects is not None:
+            self.lines.not_object += not objects
+            return self._read_objects(objects, clean[:1] == b"[", at)
+        prefix = clean[:start]
+        events: list[ev.Event] = []
+        has_objects = False
+        while start < len(clean):
+            scanner = ObjectScanner()
+            found, end = scanner.scan(clean, start)
+            if prefix and found and not self._is_agents(found[0], prefix):
+                break
+            in_array = clean[start] == _OPEN_ARRAY and self._input_format != "stream"
+            events += self._read_objects(found, in_array, at, has_objects)
+            has_objects = has_objects or bool(found)
+            may_continue = data is not None and not final and (in_array or not has_objects)
+            if scanner.is_open and may_continue and self._reads_document(clean[start:]):
+                self._document = _Document(scanner, prefix, data or b"", has_objects)
+                self.lines.read -= not has_objects
+                return events
+            if end < 0 or scanner.is_open:
+                break
+            self.lines.not_object += not has_objects
+            start = skip_separators(clean, end)
+            if start < len(clean) and clean[start] not in _OPEN_BRACKETS:
+                return [*events, self._malformed(clean[start:], final)]
+        else:
+            return events
+        return [*events, self._malformed(clean if data is None else data, final)]
+
+    def _reads_document(self, text: bytes) -> bool:
+        """Whether a value that is open at the end of a line is continued on the next one."""
+        return self._input_format != "stream" and is_json_text(text)
+
+    def _is_agents(self, data: bytes, prefix: bytes) -> bool:
+        """Whether an object within other text is an agent's; the text is then no longer noise."""
+        try:
+            if self._detector.detect(data) is None:
+                return False
+        except DECODE_ERRORS:
+            return False
+        self._log_prefix = LinePrefix(prefix)
+        return True
+
+    def _read_objects(
+        self,
+        objects: Sequence[bytes],
+        in_array: bool,
+        at: datetime | None,
+        has_earlier: bool = False,
+    ) -> list[ev.Event]:
+        """The events of objects on one line; each element of an array counts as a line."""
+        events: list[ev.Event] = []
+        for data in objects:
+            self.lines.read += in_array and has_earlier
+            has_earlier = True
+            events += self._read_object(data, at)
         return events
 
-    def _parse_array(self, data: bytes) -> list[ev.Event] | None:
-        """An array of events as the whole input; each element counts as a line."""
+    def _read_object(self, data: bytes, at: datetime | None) -> list[ev.Event]:
+        """The events of one object; it may be the first one that shows the agent."""
+        number = self.lines.read
+        with suppress(*DECODE_ERRORS):
+            if not self._is_agent_known:
+                self._detect_agent(data)
+            if self._is_agent_known:
+                return self._reader.read(data, number, at)
+            return [_unknown(data, number, at)]
         try:
-            items = _decode_array(data)
-        except DECODE_ERRORS:
-            return None
-        if not items or any(bytes(item)[:1] != b"{" for item in items):
-            return None
-        self.lines.read -= 1
-        return [event for item in items for event in self._parse(bytes(item))]
+            clean = next(iter_json_values(data))
+            if not self._is_agent_known:
+                self._detect_agent(clean)
+            if self._is_agent_known:
+                return self._reader.read_lenient(clean, number, at)
+            return [_unknown(clean, number, at)]
+        except (ValueError, *DECODE_ERRORS):
+            return [self._malformed(data, False)]
+
+    def _detect_agent(self, data: bytes) -> None:
+        agent = self._detector.detect(data)
+        if agent is not None:
+            self.identifying_line = data
+            self._set_agent(agent)
+        elif self.first_unknown is None:
+            self.first_unknown = data
+
+    # -- documents --------------------------------------------------------------------------------
+
+    def _parse_document_line(
+        self, document: "_Document", data: bytes, final: bool, at: datetime | None
+    ) -> list[ev.Event]:
+        """The events of a line after the first one of a document."""
+        text = document.prefix.strip(data.rstrip(b"\r\n"))
+        if not text.strip():
+            return []
+        scanner = document.scanner
+        is_json = is_json_text(text)
+        if not is_json and final:
+            return self._end_document(document, final)
+        if not is_json and document.is_proven:
+            self.lines.read += 1
+            return [self._malformed(data, False)]
+        if not is_json or (self._input_format != "json" and scanner.contradicts(text)):
+            return self._end_document(document) + self._parse_stdout_line(data, final, at)
+        document.is_proven = True
+        objects, end = scanner.scan(text)
+        events: list[ev.Event] = []
+        for value in objects:
+            self.lines.read += 1
+            document.has_objects = True
+            events += self._read_object(value, at)
+        if scanner.dropped:
+            events += self._dropped_object(scanner, at)
+        if end < 0:
+            return events + self._end_document(document)
+        if scanner.is_open:
+            return events
+        self._document = None
+        self.lines.read += not document.has_objects
+        self.lines.not_object += not document.has_objects
+        rest = text[skip_separators(text, end) :]
+        return events + self._parse(rest, final, at) if rest else events
+
+    def _dropped_object(self, scanner: ObjectScanner, at: datetime | None) -> list[ev.Event]:
+        scanner.dropped = 0
+        self.lines.read += 1
+        return [self._malformed(scanner.head, False), line_cut_notice(at)]
+
+    def _end_document(self, document: "_Document", final: bool = False) -> list[ev.Event]:
+        """End a document that is incomplete: the object or array at its end was cut."""
+        self._document = None
+        if not document.scanner.in_object and document.has_objects:
+            self.lines.torn = self.lines.torn or final
+            return []
+        self.lines.read += 1
+        head = document.scanner.head if document.has_objects else document.first_line
+        return [self._malformed(head, final)]
 
     def _malformed(self, data: bytes, final: bool) -> ev.Malformed:
         opens_json = data.lstrip(BYTE_ORDER_MARK + b" \t\r\x00")[:1] in (b"{", b"[")

@@ -7,21 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from .. import agents
 from ..codec.decode import DECODE_ERRORS
 from ..errors import SourceError
 from .format import Header, Record, parse_header, parse_record
+from .identify import identify
 from .lines import read_lines
 from .open import is_folder, read_folder_exit_code
 
 SIGNAL_NUMBERS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGTERM": 15}
 
-MAX_AGENT_DETECTION_LINES = 1000  # warnings may precede the agent's first line
 
 WriteOutput = Callable[[str, bytes], None]  # "out" or "err", data
 WaitForSignal = Callable[[float], int | None]  # timeout in seconds -> signal received, if any
@@ -48,13 +47,9 @@ class ReplaySource:
             )
         with closing(read_lines(self._stdout_path)) as lines:
             first = next(lines, b"")
-            self.header: Header | None = None if self._is_folder else parse_header(first)
-            if self.header is not None:
-                self.agent = self.header.agent
-            else:
-                head = chain((first,), islice(lines, MAX_AGENT_DETECTION_LINES))
-                detected = map(agents.detect_agent, head)
-                self.agent = next((agent.name for agent in detected if agent is not None), None)
+        self.header: Header | None = None if self._is_folder else parse_header(first)
+        found = identify(self._stdout_path, given=True)
+        self.agent = (found.agent or None) if found is not None else None
 
     @property
     def is_unrecognized(self) -> bool:

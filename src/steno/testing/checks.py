@@ -27,8 +27,10 @@ from ..codec import decode
 from ..pricing import price
 from ..recording.format import Header, Record, encode_record
 from ..recording.open import RecordingInput, open_recording
-from ..recording.parse import AGENT_DETECTION_LINES, RunParser
+from ..recording.parse import RunParser
 from ..report import VERDICTS, Report
+
+MAX_DETECTION_LINES = 100  # one of them must show the agent
 
 # -- damaged lines -----------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ def check_detection(agent: Agent, folder: Path) -> Iterator[str]:
     """The first lines are detected as this agent's, and not as a built-in agent's."""
     objects = [
         value
-        for line in (folder / "stdout").read_bytes().split(b"\n")[:AGENT_DETECTION_LINES]
+        for line in (folder / "stdout").read_bytes().split(b"\n")[:MAX_DETECTION_LINES]
         for value in _json_objects(line)
     ]
     for value in objects:

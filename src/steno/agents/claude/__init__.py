@@ -12,8 +12,9 @@ subagents and helper calls included, and since 2.1.277 over all resumed runs of 
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
+from ..line_shapes import is_claude
 from .permissions import allow_rule
-from .reader import ClaudeReader, looks_like
+from .reader import ClaudeReader
 from .start import (
     MODELS_BY_SIZE,
     OPTION_NAMES,
@@ -61,7 +62,7 @@ AGENT = Agent(
     context_window=context_window,
     guesses_window=guesses_window,
     allow_rule=allow_rule,
-    looks_like=looks_like,
+    looks_like=is_claude,
     is_session_id=is_uuid,
     capabilities=Capabilities(
         resume=True,

@@ -20,11 +20,9 @@ from .other_lines import usage_event
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
-    OTHER_LINE_TYPES,
     ROLE_BACKGROUND,
     ROLE_EFFECT,
     ROLE_USER_INPUT,
-    SIDE_LINE_TYPES,
     SYNTHETIC_MODEL,
     TOOLS,
 )
@@ -50,17 +48,6 @@ _NO_USAGE: _UsageKey = (None, None, None, None)
 _SURROGATE_ESCAPE = b"\\ud"
 # As local variables, they save 0.2 % of steno.read.
 _COMMON_TYPES = (AssistantLine, UserLine, ToolUseBlock, ToolResultBlock, ToolOutcome)
-
-
-def looks_like(line: dict[str, Any]) -> bool:
-    """Whether a decoded line can be Claude Code's: of its stream, its result, or a transcript."""
-    kind = line.get("type")
-    return isinstance(kind, str) and (
-        kind in CONVERSATION_TYPES
-        or kind in OTHER_LINE_TYPES
-        or kind in SIDE_LINE_TYPES
-        or kind in ("stream_event", "cost-state")
-    )
 
 
 class ClaudeReaderState(Struct):

@@ -18,7 +18,7 @@ in `wire` and `outputs`.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..registry import is_codex
+from ..line_shapes import is_codex
 from .collab import threads_in
 from .reader import CodexReader
 from .start import (
@@ -84,6 +84,7 @@ AGENT = Agent(
         scan_usage=scan_usage,
         pattern=transcript_pattern,
         sessions_in=threads_in,
+        document_names="rollout-*.json",  # of the first versions, in TypeScript
         call_identity="order",
     ),
     installation=Installation(

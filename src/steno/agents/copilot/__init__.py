@@ -16,7 +16,7 @@ the call failed.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..registry import is_copilot
+from ..line_shapes import is_copilot
 from .reader import SHUTDOWN_MARKER, CopilotReader
 from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command
 from .tables import allow_rule, classify_exit

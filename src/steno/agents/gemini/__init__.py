@@ -18,7 +18,7 @@ before it shows the reason; in the json format, a hook's stop is on stderr only.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..registry import is_gemini
+from ..line_shapes import is_gemini
 from ..typed_reader import allow_rule
 from .reader import GeminiReader
 from .start import (
@@ -72,6 +72,7 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
+        document_names="session-*.json",  # up to 0.36 or so; seen in 0.27.0
         call_identity="id",
     ),
     installation=Installation(

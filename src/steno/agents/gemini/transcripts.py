@@ -1,7 +1,8 @@
 """The chat files of Gemini CLI (below ~/.gemini/tmp), read alone or to complete a stream. Pure.
 
 The first line of a chat names the session; messages follow. A message is written again under the
-same id when there is more of it: first text and usage, then calls with their results.
+same id when there is more of it: first text and usage, then calls with their results. Older
+versions (0.27.0) write one JSON document, with the messages in it.
 """
 
 import re
@@ -104,7 +105,7 @@ def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
 
 def transcript_pattern(session: str) -> str:
     """The chats of a session: their names end with the first characters of its id."""
-    return f"**/session-*-{session[:8]}.jsonl"
+    return f"**/session-*-{session[:8]}.json*"
 
 
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
@@ -137,6 +138,12 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
             events: list[ev.Event] = [ev.Started(*head, transcript=True)]
             for message in line.messages or ():
                 events += self._message(message, data, number, at)
+            hidden = sum(map(_hidden_requests, line.messages or ()))
+            if hidden:
+                text = (
+                    f"tokens, cost and requests are a lower bound: the chat lacks {hidden} requests"
+                )
+                events.append(ev.Notice(*head, "totals", text))
             return events
         if line.set is not ev.NO_JSON or line.rewind is not ev.NO_JSON:
             return self._update_events(line.set, (number, self._state.session, None, at))
@@ -205,6 +212,15 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
             pending = PendingCall(call.id, call.name, call.args)
             events += file_change_events(head, pending, created)
         return events
+
+
+def _hidden_requests(message: Message) -> int:
+    """The requests without tokens in a chat that is one document.
+
+    Calls are added to the message before them (0.27.0): those of one request end at one time.
+    """
+    times = {call.timestamp for call in message.toolCalls or ()}
+    return max(0, len(times) - 1)
 
 
 def _prompt_events(head: EventHead, message: Message) -> list[ev.Event]:

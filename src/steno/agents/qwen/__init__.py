@@ -23,7 +23,7 @@ calls or time it is 55.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..registry import is_qwen
+from ..line_shapes import is_qwen
 from ..typed_reader import allow_rule
 from .reader import QwenReader
 from .start import MODE_ALIASES, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, classify_exit
