@@ -1050,8 +1050,8 @@ def test_w4_without_a_known_folder_nothing_is_inside(cwd: Any) -> None:
 def test_s_the_names_of_the_report_are_fixed() -> None:
     names = (
         "schema source agent agent_version model session_id run_id name tags origin setup cwd "
-        "api_key_source verdict ok "
-        "succeeded error error_category hint evidence warnings text result structured_output "
+        "api_key_source verdict ok succeeded "
+        "error reason error_category hint evidence warnings text result structured_output "
         "subtype terminal_reason stop_reason exit_code signal complete turns requests started_at "
         "duration_ms duration_api_ms tokens cache_hit_rate cache_write_1h web_searches web_fetches "
         "service_tier cost models context tools tool_counts files denials subagents background "

@@ -128,6 +128,7 @@ class Page:
 def serving(place: Place, *options: str) -> Iterator[Page]:
     """A server until the end of the block; it ends within 2 s of Ctrl-C, with nothing to say."""
     ledger = str(place.folder / "ledger.db")
+    open_ledger(ledger).close()  # one that is named has to exist
     process = place.start("serve", "--port", "0", "--no-import", "--ledger", ledger, *options)
     try:
         yield Page(place, process)

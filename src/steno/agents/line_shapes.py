@@ -199,6 +199,8 @@ _CLAUDE_FIELDS = {
     "control_response": {"response"},
     "control_request": {"request", "request_id"},
     "streamlined_text": {"text", "session_id"},
+    "streamlined_tool_use_summary": {"tool_summary", "session_id"},
+    "conversation_reset": {"new_conversation_id", "session_id"},
     "atis-latch": {"sessionId"},
     "api-request": {"sessionId"},
     "api-request-shape": {"sessionId"},
