@@ -101,6 +101,8 @@ def test_secrets_are_masked_in_every_field() -> None:
     data = lines(
         {
             "type": "assistant",
+            "session_id": "s",
+            "uuid": "u",
             "message": {
                 "id": "m",
                 "role": "assistant",
@@ -138,7 +140,9 @@ def test_memory_holds_no_texts() -> None:
                 "content": f"{number} " + "x" * 20_000,
             }
             message = {"id": f"m{number}", "role": "assistant", "content": [call]}
-            yield lines({"type": "assistant", "message": message})
+            yield lines(
+                {"type": "assistant", "session_id": "s", "uuid": f"u{number}", "message": message}
+            )
             yield lines({"type": "user", "message": {"role": "user", "content": [result]}})
 
     tracemalloc.start()

@@ -211,6 +211,8 @@ def test_the_end_of_a_long_output_stays_visible() -> None:
     data = lines(
         {
             "type": "assistant",
+            "session_id": "s",
+            "uuid": "u",
             "message": {
                 "id": "m",
                 "role": "assistant",
