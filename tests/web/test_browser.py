@@ -154,9 +154,11 @@ def test_without_javascript_everything_is_readable(chromium: Any, page: Page) ->
     opened = Tab(chromium, page, java_script_enabled=False)
     tab = opened.open("/runs?last=all")
     tab.locator("select[name=verdict]").select_option("success")
-    tab.get_by_role("button", name="Apply").click()
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Apply").click()
     assert set(tab.locator("tbody .verdict").all_inner_texts()) == {"success"}
-    tab.locator("tbody .main a").last.click()
+    with tab.expect_navigation():
+        tab.locator("tbody .main a").last.click()
     assert tab.locator(".step").count() >= 3
     tab = opened.open(f"/runs/{LONG_RUN}")
     assert tab.locator(".step").count() == 0  # long: read after the page is shown

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from steno.ledger.store import open_ledger
 from tests.runner.test_live_control import wait_for
 from tests.support import claude
 from tests.support.modelserver import ModelServer, Step, call, say
@@ -29,6 +30,7 @@ class Claude:
         self.server = server
         self.place.environ |= claude.clean_env(self.place.home, server.url)
         self.place.environ["STENO_LEDGER"] = str(folder / "ledger.db")
+        open_ledger(str(folder / "ledger.db")).close()  # requests may be asked for before the run
 
     def start(self, *options: str) -> "subprocess.Popen[bytes]":
         program = claude.installed("2.1.325")
