@@ -232,9 +232,10 @@ def rollout(*payloads: tuple[str, Json]) -> bytes:
 def requested(total: int) -> tuple[str, Json]:
     """A request of 100,000 tokens, after which the thread has a total."""
     last = {"input_tokens": 99_000, "cached_input_tokens": 0, "output_tokens": 1000}
+    sums = {name: count * total // 100_000 for name, count in last.items()}
     counts = {
         "last_token_usage": {**last, "total_tokens": 100_000},
-        "total_token_usage": {**last, "total_tokens": total},
+        "total_token_usage": {**sums, "total_tokens": total},
     }
     return "event_msg", {"type": "token_count", "info": {**counts, "model_context_window": 120_000}}
 
