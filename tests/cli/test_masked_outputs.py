@@ -113,7 +113,8 @@ def test_l5_findings_have_no_part_of_a_secret(place: Place) -> None:
         call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": line}
         message = {"id": "m1", "role": "assistant", "content": [call]}
         (place.folder / "one.jsonl").write_text(
-            json.dumps({"type": "assistant", "message": message}) + "\n"
+            json.dumps({"type": "assistant", "session_id": "s", "uuid": "u", "message": message})
+            + "\n"
         )
         done = place.steno("check", place.folder / "one.jsonl", *ALL_BROKEN, "--json")
         assert done.returncode == 1

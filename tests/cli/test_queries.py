@@ -285,7 +285,9 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
         "not a database, certainly not one that is long enough to look like one" * 20
     )
     assert ": not a ledger" in refused(ask(tmp_path / "text.db", "usage"))
-    assert "no ledger yet" in refused(ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1"))
+    assert "no such ledger (--ledger)" in refused(
+        ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1")
+    )
     assert not (tmp_path / "none.db").exists()
 
 
@@ -413,10 +415,10 @@ def test_a_run_without_an_error_shows_its_reason(ledger: Path) -> None:
         book = Book(store)
         denied = Report(verdict="permission", warnings=["permission: 1 call denied (Bash)"])
         asked = Report(verdict="interactive", text="I found two.\nWhich one?")
-        book.run("aaaa00000001", denied, verdict="permission", started_at=NOW + HOUR)
-        book.run("bbbb00000002", asked, verdict="interactive", started_at=NOW + 2 * HOUR)
+        book.run("aaaa00000001", denied, verdict="permission", ok=0, started_at=NOW + HOUR)
+        book.run("bbbb00000002", asked, verdict="interactive", ok=0, started_at=NOW + 2 * HOUR)
         error = "\x1b[91m\x1b[1mError:\x1b[0m no session"
-        book.run("cccc00000003", verdict="subprocess", error=error, started_at=NOW + 3 * HOUR)
+        book.run("cccc00000003", verdict="subprocess", ok=0, error=error, started_at=NOW + 3 * HOUR)
     lines = shown(ask(ledger, "runs", "--last", "3", COLUMNS="99"))
     assert [line.split("engine  ")[-1] for line in lines[1:4]] == [
         "Error: no session",
@@ -452,7 +454,7 @@ def test_show_by_id(ledger: Path) -> None:
     assert "no such file, and no such run or session in the ledger" in refused(
         ask(ledger, "show", "0000ffff")
     )
-    assert "no such file, and there is no ledger yet" in refused(
+    assert "no such ledger (--ledger)" in refused(
         ask(ledger.with_name("no.db"), "show", "0000ffff")
     )
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 import steno
 from steno.ledger.importer import import_sources
@@ -106,7 +107,7 @@ def test_a_run_in_json(filled: Store) -> None:
     (run,) = list_runs(filled, runs_where(filters, [], False, None))
     row = run.as_json()
     assert (row["name"], row["tags"]) == ("nightly", {"team": "core", "ticket": "A-1"})
-    assert (row["origin"], run.origin) == (ORIGIN, ORIGIN)
+    assert (row["origin"], run.origin) == (to_builtins(ORIGIN), ORIGIN)
 
 
 def transcript(folder: Path, **fields: object) -> Path:

@@ -307,7 +307,8 @@ def test_a_ledger_in_a_folder_that_may_not_be_written_answers(
     [
         ("mysql://db/steno", "mysql"),
         ("postgresql://nobody@127.0.0.1:1/none", "postgresql://127.0.0.1:1/none"),
-        ("/proc/nowhere/l.db", "cannot be opened"),
+        ("/proc/nowhere/l.db", "no such ledger"),
+        ("/proc", "cannot be opened"),
     ],
 )
 def test_a_ledger_that_cannot_be_opened_is_one_clear_line(

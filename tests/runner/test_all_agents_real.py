@@ -263,7 +263,8 @@ def test_a_loop_that_the_agent_stops(place: Place) -> None:
         "loop_detected",
     )
     assert counters(result.report) == total(*(figures(place.agent, 1) for _ in range(4)))
-    assert any(text.startswith("tokens are a lower bound") for text in result.report["warnings"])
+    bound = "tokens, cost and requests are a lower bound"
+    assert any(text.startswith(bound) for text in result.report["warnings"])
     assert_same_replay(place, result)
 
 

@@ -218,7 +218,7 @@ def test_the_text_of_a_message() -> None:
     )
     assert run_message(report) == (
         "steno: timeout (0192)",
-        "timed out\\x1b[31m, GITHUB_TOKEN='[redacted]'\n"
+        "timed out, GITHUB_TOKEN='[redacted]'\n"
         "claude, $0.5000, 1.23k tokens, 1 min 1 s, 1 file changed\n"
         "next: steno run --resume x\nrun: 0192\nfolder: /srv",
         True,

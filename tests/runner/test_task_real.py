@@ -321,7 +321,9 @@ def test_a_deadline(make: Make, serve: Serve, version: str, name: str) -> None:
     graces = GracePeriods()
     assert took < DEADLINE + graces.interrupt + graces.terminate + graces.kill + graces.drain
     assert done.verdicts == ["timeout"]
-    assert done.report.error == "stopped by steno: deadline of the task reached (--deadline)"
+    message = "stopped by steno: deadline of the task reached (--deadline)"
+    retrying = ", while retrying a request (rate_limit)" if name == "a rate limit" else ""
+    assert done.report.error == message + retrying
 
 
 def test_a_deadline_while_it_waits_for_a_limit(make: Make, serve: Serve, version: str) -> None:

@@ -266,7 +266,7 @@ def _is_other_init(line: JsonObject) -> bool:
     tools = line.get("tools")
     if not isinstance(tools, list):
         return "permissionMode" in line and "mcp_servers" not in line  # Cursor
-    if tools and "mcp_servers" not in line:  # Droid
+    if tools and not {"mcp_servers", "apiKeySource"} & line.keys():  # Droid
         return True
     own = [name for name in tools if isinstance(name, str) and not name.startswith("mcp__")]
     return bool(own) and not any(name[:1].isupper() for name in own)
