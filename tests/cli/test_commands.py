@@ -148,6 +148,8 @@ def test_help_imports_nothing_heavy(word: str) -> None:
 
 
 def test_a_summary_imports_only_what_it_needs(hello_file: Path) -> None:
+    """Prices are kept after their first use: only that loads the table."""
+    run("show", hello_file)
     code = (
         f"import sys; from steno.cli import main; main(['show', {str(hello_file)!r}]); "
         "print(*sys.modules, file=sys.stderr)"

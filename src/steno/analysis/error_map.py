@@ -175,22 +175,20 @@ def classify_by_fields(
     """
     kind = failure.kind if failure is not None else None
     if result is not None:
-        reasons = [name for name in (result.stop_reason, stop_reason) if name]
-        by_reason = next(filter(None, map(VERDICT_BY_STOP_REASON.get, reasons)), None)
         for name in (result.api_error, result.terminal_reason):
             if name in _VERDICT_BY_ERROR_NAME:
                 word = _VERDICT_BY_ERROR_NAME[name]
-                # OpenAI's service says "invalid request" also of a prompt that is too long.
-                is_too_long = word == "invalid_request" and is_context_full(text)
-                if is_too_long:
-                    return "context_full"
-                # Claude Code 2.1.325 gives this name also to an answer that filled the window.
-                return by_reason or word if name == "max_output_tokens" else word
+                # OpenAI's service says "invalid request" also of a prompt that is too long, and
+                # Claude Code 2.1.325 "max_output_tokens" also of an answer that filled the window.
+                is_unclear = word in ("invalid_request", "no_result")
+                is_too_long = is_unclear and is_context_full(text)
+                return "context_full" if is_too_long else word
         subtype = (result.subtype or "").removeprefix("error_")
         if subtype in _VERDICT_BY_SUBTYPE:
             return _VERDICT_BY_SUBTYPE[subtype]
-        if by_reason is not None:
-            return by_reason
+        for reason in (result.stop_reason, stop_reason):
+            if reason in VERDICT_BY_STOP_REASON:
+                return VERDICT_BY_STOP_REASON[reason]
     if is_context_full(text):
         return "context_full"
     if contains_pattern(_REFUSAL_PATTERN, text):
