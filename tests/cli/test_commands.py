@@ -164,7 +164,6 @@ def test_a_summary_imports_only_what_it_needs(hello_file: Path) -> None:
         "typing_extensions",
         "inspect",
         "dataclasses",
-        "shutil",
         "zstandard",
         "gzip",
     }
