@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, ValuesView
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from .. import event as ev
 from ..codec.decode import decode_raw, text_of
@@ -38,6 +38,13 @@ SYNTHETIC_TEXT = "synthetic_text"
 TOOL_CALL = "tool_call"
 
 
+class RunStart(Struct, frozen=True, gc=False):
+    """Where an agent announced itself; the whole event would be kept for each of thousands."""
+
+    line: int
+    session: str | None
+
+
 class Accumulator:
     """Takes in the events of one run; a sink for readers."""
 
@@ -60,7 +67,7 @@ class Accumulator:
     def __init__(self, agent: AgentProfile) -> None:
         self.agent = agent
         self.started: ev.Started | None = None
-        self.starts: list[ev.Started] = []  # each time that the agent announced itself
+        self.starts: list[RunStart] = []
         self.api_key_source: str | None = None
         self.session: str | None = None
         self.start_folder: str | None = None  # for agents that don't report their folder
@@ -315,7 +322,7 @@ class Accumulator:
 
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
-        self.starts.append(event)
+        self.starts.append(RunStart(event.line, event.session))
         self.started = event if known is None else known.fill(event)
         if self.files and event.cwd is not None and (known is None or known.cwd is None):
             self.files.rebase(event.cwd)

@@ -11,8 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from .. import event as ev
-from .accumulator import Accumulator
+from .accumulator import Accumulator, RunStart
 from .usage import TOKEN_COUNTERS, context_tokens, is_single_turn, sum_tokens
+
+Mark = RunStart | ev.Result
 
 
 def split_runs(run: Accumulator) -> list[Accumulator]:
@@ -53,18 +55,20 @@ def _starts_of_later_runs(run: Accumulator) -> list[int]:
     results = list(run.results)
     if len(results) + len(run.starts) < 2 or len(results) == 1 == len(_sessions(run)):
         return []
-    others = set()
-    marks = sorted([*run.starts, *results], key=lambda event: event.line)
+    others: set[int] = set()
+    marks: list[Mark] = sorted([*run.starts, *results], key=lambda event: event.line)
     for before, after in pairwise(marks):
         if before.session != after.session and None not in (before.session, after.session):
-            others.add(after.line if type(after) is ev.Started else _first_line(run, before, after))
+            is_start = isinstance(after, RunStart)
+            others.add(after.line if is_start else _first_line(run, before, after))
+    lines = [start.line for start in run.starts]
     same_process: list[tuple[int, int]] = []  # from a result to the next
     for first, second in pairwise(results):
         if _is_numbered_on(first, second):
             same_process.append((first.line, second.line))
         elif first.session == second.session:
-            begun = [start.line for start in run.starts if first.line < start.line <= second.line]
-            if (begun or not run.starts) and _is_other_run(first, second):
+            begun = lines[bisect_right(lines, first.line) : bisect_right(lines, second.line)]
+            if (begun or not lines) and _is_other_run(first, second):
                 others.add(begun[0] if begun else second.line)
     return sorted(
         line for line in others if not any(begin < line <= end for begin, end in same_process)
@@ -72,7 +76,8 @@ def _starts_of_later_runs(run: Accumulator) -> list[int]:
 
 
 def _sessions(run: Accumulator) -> set[str | None]:
-    return {event.session for event in (*run.starts, *run.results)} - {None}
+    marks: list[Mark] = [*run.starts, *run.results]
+    return {mark.session for mark in marks} - {None}
 
 
 def _is_numbered_on(first: ev.Result, second: ev.Result) -> bool:
@@ -82,7 +87,7 @@ def _is_numbered_on(first: ev.Result, second: ev.Result) -> bool:
     return second.index > first.index
 
 
-def _first_line(run: Accumulator, before: ev.Event, after: ev.Event) -> int:
+def _first_line(run: Accumulator, before: Mark, after: Mark) -> int:
     """The first line of a run that is not announced, such as a result alone."""
     lines = (
         request.line
