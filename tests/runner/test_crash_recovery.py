@@ -308,7 +308,8 @@ def test_a_session_is_resumed_after_a_kill(
             time.sleep(0.02)
         assert keeper.kill(pid) == -signal.SIGKILL
         report = steno.read(next(tapes.rglob("*.steno")))
-        assert (report.verdict, report.requests) == ("no_result", len(steps) - 1)
+        known = len(steps) - 1 or None  # the recording was cut: there may be requests, not 0
+        assert (report.verdict, report.requests) == ("no_result", known)
         assert report.session_id in (
             ask.session_id,
             None,

@@ -241,7 +241,7 @@ def test_settings_that_cannot_be_read(place: Path) -> None:
 def test_a_ledger_of_a_newer_version(place: Path) -> None:
     install(place, "claude", "2.1.325")
     path = place / "ledger.db"
-    assert run(place, "sessions", "--ledger", str(path))[0] == 0
+    assert run(place, "ledger", "import", "--ledger", str(path))[0] == 0
     assert findings(place, "--ledger", str(path))[0] == 0
     with sqlite3.connect(path) as base:
         base.execute("INSERT INTO migrations VALUES (99, 'of the future', 0)")
