@@ -222,14 +222,15 @@ def is_claude(line: JsonObject) -> bool:
         is_known = is_known and "request_id" not in line  # of the Cursor CLI
         return is_known and any(name in line for name in _RESULT_FIELDS)
     session = line.get("session_id", line.get("sessionId"))
-    if not isinstance(session, str):
-        return False
+    has_session = isinstance(session, str)
     if kind == "system":
-        return _has_text(line, "subtype") or "uuid" in line
+        return has_session and (_has_text(line, "subtype") or "uuid" in line)
     if kind in ("assistant", "user"):
         message = _object(line, "message")
         if "content" not in message or message.get("role") != kind:
             return False
+        if not has_session:  # before the init line, in a stream that was filtered
+            return session is None and "parent_tool_use_id" in line and "usage" in message
         return "parent_tool_use_id" in line or "uuid" in line or "usage" in message
     return False
 
