@@ -1,7 +1,7 @@
 """Make sessions at random, import what some witnesses saw of them, and compare with the truth.
 
     python -m tests.one_truth --count 1000              all agents and versions
-    python -m tests.one_truth --version 2.1.327         one version
+    python -m tests.one_truth --version "claude 2.1"    these versions
     python -m tests.one_truth --case FILE               one case that was kept
 
 Each case that fails is reduced, and kept as JSON in the folder that --keep names; the classes of
@@ -31,13 +31,16 @@ from steno.ledger.queries.usage import usage_report
 from steno.ledger.rebuild import rebuild
 from steno.ledger.store import Store, open_ledger
 from tests.rebuild_kills import column_names
-from tests.support import claude_truth
+from tests.support import claude_truth, other_truth
+from tests.support.claude_dialects import DIALECTS
 from tests.support.claude_truth import Expected
-from tests.support.claude_witness import DIALECTS, ClaudeSession
-from tests.support.session_model import COUNTERS, Case, Run, draw_runs, draw_steps
+from tests.support.claude_witness import ClaudeSession
+from tests.support.other_witness import CLASSES, KINDS
+from tests.support.session_files import SessionFiles
+from tests.support.session_model import COUNTERS, Case, Kinds, Run, draw_runs, draw_steps
 
 FIGURES = (*COUNTERS, "cost", "requests")
-VERSIONS = [("claude", version) for version in DIALECTS]
+VERSIONS = [*(("claude", version) for version in DIALECTS), *KINDS]
 COMPARED = ("requests", "spend", "sessions", "runs")
 IGNORED_COLUMNS = ("seq", "source", "report")
 MAX_REDUCTIONS = 150
@@ -53,9 +56,22 @@ class Finding(Struct, frozen=True):
 
 def draw_case(random: Random, version: tuple[str, str] | None = None) -> Case:
     agent, name = version or random.choice(VERSIONS)
-    runs = draw_runs(random, DIALECTS[name].kinds)
-    case = Case(agent, name, runs, ())
-    return replace(case, steps=draw_steps(random, ClaudeSession(case).witnesses()))
+    case = Case(agent, name, draw_runs(random, kinds_of(agent, name)), ())
+    return replace(case, steps=draw_steps(random, files_of(case).witnesses()))
+
+
+def kinds_of(agent: str, version: str) -> Kinds:
+    return DIALECTS[version].kinds if agent == "claude" else KINDS[(agent, version)]
+
+
+def files_of(case: Case) -> SessionFiles:
+    return ClaudeSession(case) if case.agent == "claude" else CLASSES[case.agent](case)
+
+
+def truth_of(case: Case) -> Expected:
+    if case.agent == "claude":
+        return claude_truth.expected(case)
+    return other_truth.expected(case)
 
 
 # -- importing -----------------------------------------------------------------------------------
@@ -65,7 +81,7 @@ class Importer:
     """Writes the files of a case, as far as they go at a step, and imports them."""
 
     def __init__(self, case: Case, folder: Path) -> None:
-        self.session = ClaudeSession(case)
+        self.session = files_of(case)
         self.folder = folder
 
     def write(self, witness: str, part: int = 100, is_copy: bool = False) -> list[str]:
@@ -121,6 +137,8 @@ def totals(store: Store) -> dict[str, int]:
 
 
 def wrong_totals(got: dict[str, int], expected: Expected) -> Iterator[Finding]:
+    """Tokens and cost that are outside of what the witnesses can know, and requests."""
+    outside: dict[str, dict[str, tuple[Any, int]]] = {}
     for name in FIGURES:
         if name in expected.unknown:
             continue
@@ -129,8 +147,11 @@ def wrong_totals(got: dict[str, int], expected: Expected) -> Iterator[Finding]:
             low, high = low - 50, high + 50
         if not low <= got[name] <= high:
             side = "too low" if got[name] < low else "too high"
-            wanted = low if low == high else [low, high]
-            yield Finding(f"{name} {side}", wanted, got[name])
+            kind = f"requests {side}" if name == "requests" else side
+            outside.setdefault(kind, {})[name] = (low if low == high else [low, high], got[name])
+    for kind, figures in outside.items():
+        wanted = {name: pair[0] for name, pair in figures.items()}
+        yield Finding(kind, wanted, {name: pair[1] for name, pair in figures.items()})
 
 
 def negative_rows(store: Store) -> Iterator[Finding]:
@@ -171,7 +192,7 @@ def check(case: Case, url: str, folder: Path) -> list[Finding]:
     A rebuild reads the files in their own order, so it finds what depends on the order of imports.
     """
     importer = Importer(case, folder)
-    expected = claude_truth.expected(case)
+    expected = truth_of(case)
     with closing(open_ledger(url)) as store:
         found = [Finding("not imported", [], trouble) for trouble in importer.run(store, case)]
         found += wrong_totals(totals(store), expected)
@@ -229,7 +250,7 @@ def _with_run(case: Case, number: int, run: Run) -> Case:
 
 def is_possible(case: Case) -> bool:
     names = {name for step in case.steps for name in step.witnesses}
-    return bool(case.seen) and names <= set(ClaudeSession(case).witnesses())
+    return bool(names) and names == case.seen and names <= set(files_of(case).witnesses())
 
 
 def reduce(case: Case, kind: str) -> Case:
@@ -273,9 +294,11 @@ def check_in_folder(case: Case) -> list[Finding]:
 # -- the long run --------------------------------------------------------------------------------
 
 
-def try_seed(seed: tuple[int, str | None]) -> tuple[Case, list[Finding]]:
-    number, version = seed
-    case = draw_case(Random(number), ("claude", version) if version else None)
+def try_seed(seed: tuple[int, str]) -> tuple[Case, list[Finding]]:
+    number, wanted = seed
+    versions = [version for version in VERSIONS if wanted in " ".join(version)]
+    random = Random(number)
+    case = draw_case(random, random.choice(versions))
     return case, check_in_folder(case)
 
 
@@ -304,16 +327,17 @@ def _describe_run(run: Run) -> str:
     word = "forks" if run.is_fork else "resumes"
     origin = "" if run.origin is None else f" {word} {run.origin}"
     kinds = " ".join(request.kind for request in run.requests)
-    return f"{run.end} {run.format}{origin} [{kinds}] +{run.gap_ms} ms"
+    delay = f" (file {run.file_delay_ms} ms later)" if run.file_delay_ms else ""
+    return f"{run.end} {run.format}{origin} [{kinds}] +{run.gap_ms} ms{delay}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=int(os.environ.get("STENO_EXAMPLES") or 1000))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--version")
+    parser.add_argument("--version", default="")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--reduce", type=int, default=1, help="cases to reduce per class")
+    parser.add_argument("--reduce", type=int, default=1, help="cases to reduce of a class")
     parser.add_argument("--keep", type=Path, help="folder for reduced cases")
     parser.add_argument("--case", type=Path, help="check one kept case")
     options = parser.parse_args()
@@ -338,20 +362,46 @@ def _long_run(options: argparse.Namespace) -> int:
         for case, found in pool.imap_unordered(try_seed, seeds, chunksize=8):
             failed += bool(found)
             for finding in found:
-                classes.setdefault((case.version, finding.kind), []).append(case)
+                classes.setdefault((f"{case.agent} {case.version}", finding.kind), []).append(case)
     for (version, kind), cases in sorted(classes.items(), key=lambda item: -len(item[1])):
         sys.stdout.write(f"{len(cases):>6}  {version}: {kind}\n")
         cases.sort(key=lambda case: len(msgspec.json.encode(case)))
-        for number, case in enumerate(cases[: options.reduce]):
-            smaller = reduce(case, kind)
-            _print_case(smaller, [f for f in check_in_folder(smaller) if f.kind == kind])
-            if options.keep is not None:
-                name = f"{version}-{kind}-{number}".replace(" ", "_").replace(":", "")
-                options.keep.mkdir(parents=True, exist_ok=True)
-                (options.keep / f"{name}.json").write_bytes(msgspec.json.encode(smaller))
-        sys.stdout.flush()
+        _reduce_class(cases[: options.reduce], kind, options.keep)
     sys.stdout.write(f"{failed} of {options.count} cases failed\n")
     return bool(failed)
+
+
+def _reduce_class(cases: list[Case], kind: str, keep: Path | None) -> None:
+    """Print the smallest cases of a class that differ in more than figures."""
+    shapes = set()
+    for case in cases:
+        smaller = reduce(case, kind)
+        if (name := shape(smaller)) in shapes:
+            continue
+        shapes.add(name)
+        _print_case(smaller, [f for f in check_in_folder(smaller) if f.kind == kind])
+        sys.stdout.flush()
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            file = f"{case.agent}-{case.version}-{kind}-{len(shapes)}.json"
+            (keep / file.replace(" ", "_").replace(":", "")).write_bytes(
+                msgspec.json.encode(smaller)
+            )
+
+
+def shape(case: Case) -> str:
+    """What kinds of things a case consists of."""
+    files = sorted({name.rstrip("0123456789") for name in case.seen})
+    seen = [run for number, run in enumerate(case.runs) if _is_seen(case, number)]
+    formats = sorted({run.format for run in seen})
+    ends = sorted({run.end for run in case.runs} - {"result"})
+    kinds = sorted({request.kind for run in case.runs for request in run.requests} - {"main"})
+    fork = ["fork"] if any(run.is_fork for run in case.runs) else []
+    return " ".join([*files, *formats, *ends, *kinds, *fork])
+
+
+def _is_seen(case: Case, run: int) -> bool:
+    return bool({f"out{run}", f"tape{run}"} & case.seen)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.support.claude_witness import MESSAGES, ClaudeSession, doubled_cost
+from tests.support.claude_witness import ClaudeSession, doubled_cost
 from tests.support.session_model import COUNTERS, Case, Figures, Request, add, history
 
 Key = tuple[int, int]  # run and place of a request
@@ -112,11 +112,19 @@ class _Knowledge:
         if self.dialect.totals == "process" or (self.dialect.has_since and one.format == "stream"):
             return True
         before = self.before(run)
-        if before is None:
+        is_on_tape = f"tape{run}" in self.seen  # says whether it resumes, with the totals before
+        if before is None and (is_on_tape or self.sees_file(run) or self._covers_all(run)):
             return True
-        if self.dialect.has_cost_state and f"tape{run}" in self.seen:
-            return True  # its first line has the totals before
+        if before is None:
+            return False
+        if self.dialect.has_cost_state and is_on_tape:
+            return True
         return not self._crosses_fork(run) and self._knows_stored(before)
+
+    def _covers_all(self, run: int) -> bool:
+        """Whether the messages in stdout add up to the total, so that there was nothing before."""
+        places = () if self.runs[run].format == "json" else self._streamed(run)
+        return len(places) == len(self._of(run))
 
     def _knows_stored(self, run: int) -> bool:
         """Whether the totals that the next process continues from are known."""
@@ -208,7 +216,7 @@ class _Knowledge:
 
     def _without_models(self, truth: Figures) -> Expected:
         """1.0.72: a total in dollars only, in which each answer counts twice."""
-        seen = {key for key in self.messages if self._of(key[0])[key[1]].kind in MESSAGES}
+        seen = set(self.messages)
         shown = add(self._low(key, set()) for key in seen)
         cost = sum(doubled_cost(self._of(run)) for run in self.exact)
         cost += sum(self._low(key, set()).cost for key in seen if key[0] not in self.exact)

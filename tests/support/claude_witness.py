@@ -6,116 +6,13 @@ of that version.
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
-
-from steno.recording.format import Header, Record, Recorder
+from tests.support.claude_dialects import DIALECTS
 from tests.support.modelserver import Usage
-from tests.support.session_model import (
-    Case,
-    Figures,
-    Kinds,
-    Request,
-    add,
-    duration_ms,
-    history,
-    sessions,
-    start_times,
-)
-
-START_MS = 1_793_610_000_000  # 2026-11-02 09:00 UTC
-CWD = "/srv/project"
-Json = dict[str, Any]
-
-
-class Dialect(Struct, frozen=True):
-    """What one version writes. `totals`: of a process or of the session so far."""
-
-    kinds: Kinds
-    totals: str = "process"
-    has_models: bool = True  # modelUsage
-    has_since: bool = False  # model_usage_since_last_result
-    has_cost_state: bool = False
-    is_stream_final: bool = False  # the usage in stdout has the output
-    is_transcript_final: bool = True
-    agents: str = "folder"  # where subagents' files are: folder, beside, inline
-    copies_on_resume: bool = False  # a new session id, with the messages so far
-    has_ids: bool = True  # stdout has uuids
-
-
-OPUS = "claude-opus-5-5"
-SONNET = "claude-sonnet-4-6"
-SONNET_4 = "claude-sonnet-4-20250514"
-HAIKU = "claude-haiku-4-5-20251001"
-HAIKU_3 = "claude-3-5-haiku-20241022"
-ALL_ENDS = ("result", "kill", "term", "interrupt")
-DIALECTS = {
-    "1.0.72": Dialect(
-        Kinds(SONNET_4, HAIKU_3, extra=("helper", "sub"), can_fork=False),
-        has_models=False,
-        is_stream_final=True,
-        agents="inline",
-        copies_on_resume=True,
-        has_ids=False,
-    ),
-    "2.0.59": Dialect(
-        Kinds(SONNET, HAIKU, extra=("helper", "sub", "warmup", "compact")),
-        is_stream_final=True,
-        agents="beside",
-    ),
-    "2.1.30": Dialect(
-        Kinds(SONNET, HAIKU, extra=("helper", "sub", "compact")), is_transcript_final=False
-    ),
-    "2.1.126": Dialect(Kinds(SONNET, HAIKU, extra=("sub", "compact", "lost"), has_web=True)),
-    "2.1.290": Dialect(
-        Kinds(OPUS, HAIKU, extra=("sub", "compact", "helper"), has_web=True), "session"
-    ),
-    "2.1.327": Dialect(
-        Kinds(
-            *(OPUS, HAIKU),
-            ends=ALL_ENDS,
-            extra=("sub", "compact", "lost", "helper"),
-            has_web=True,
-        ),
-        "session",
-        has_since=True,
-        has_cost_state=True,
-    ),
-    "2.1.327 unpriced": Dialect(
-        Kinds("nobody-knows-it", HAIKU, extra=("sub", "compact")),
-        "session",
-        has_since=True,
-        has_cost_state=True,
-    ),
-}
-MESSAGES = ("main", "sub", "warmup", "aborted")  # kinds that some file shows
-
-
-class File(Struct, frozen=True):
-    """A file of a witness: its path in the folder, its lines and when it was last written."""
-
-    path: str
-    lines: tuple[bytes, ...]
-    at_ms: int
-
-
-def dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def iso(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def stable_uuid(*parts: object) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, " ".join(map(str, parts))))
+from tests.support.session_files import CWD, File, Json, SessionFiles, dump, iso, stable_uuid
+from tests.support.session_model import Case, Figures, Request, add, duration_ms, history
 
 
 def usage_json(usage: Usage, web: int, output: int) -> Json:
@@ -130,52 +27,17 @@ def usage_json(usage: Usage, web: int, output: int) -> Json:
     }
 
 
-class ClaudeSession:
+class ClaudeSession(SessionFiles):
     """The files of a case."""
 
+    agent = "claude"
+
     def __init__(self, case: Case) -> None:
-        self.runs = case.runs
         self.dialect = DIALECTS[case.version]
-        self.version = case.version.partition(" ")[0]
-        self.sessions = sessions(case.runs, self.dialect.copies_on_resume)
-        self.starts = start_times(case.runs, START_MS)
-        # Of this case alone: equal cases have equal ids.
-        self.seed = stable_uuid(repr(case.runs), case.version)
-
-    # -- names -----------------------------------------------------------------------------------
-
-    def session_of(self, run: int) -> int:
-        return next(n for n, session in enumerate(self.sessions) if run in session)
-
-    def session_id(self, session: int) -> str:
-        return stable_uuid(self.seed, "session", session)
+        super().__init__(case, self.dialect.kinds, self.dialect.copies_on_resume)
 
     def message_id(self, run: int, place: int) -> str:
         return f"msg_01{stable_uuid(self.seed, run, place).replace('-', '')[:22]}"
-
-    def witnesses(self) -> list[str]:
-        names = [f"out{number}" for number in range(len(self.runs)) if self.stdout(number)]
-        names += [f"tape{number}" for number in range(len(self.runs))]
-        for number in range(len(self.sessions)):
-            names.append(f"file{number}")
-            if self.agent_files(number):
-                names.append(f"agents{number}")
-        return names
-
-    def files(self, witness: str) -> list[File]:
-        kind = witness.rstrip("0123456789")
-        number = int(witness[len(kind) :])
-        if kind == "file":
-            return [self.transcript(number)]
-        if kind == "agents":
-            return self.agent_files(number)
-        if kind == "tape":
-            return [self.recording(number)]
-        at_ms = self.end_ms(number) + self.runs[number].file_delay_ms
-        return [File(f"out/{number}.jsonl", self.stdout(number), at_ms)]
-
-    def end_ms(self, run: int) -> int:
-        return self.starts[run] + duration_ms(self.runs[run])
 
     # -- totals ----------------------------------------------------------------------------------
 
@@ -312,12 +174,6 @@ class ClaudeSession:
         request = self.runs[run].requests[place]
         is_background = request.agent == 1 and self.dialect.has_since
         return is_background or self.is_call(run, place)
-
-    def is_call(self, run: int, place: int) -> bool:
-        """Whether it calls a tool: all but the last request of each thread."""
-        requests = self.runs[run].requests
-        thread = (requests[place].kind, requests[place].agent)
-        return any((other.kind, other.agent) == thread for other in requests[place + 1 :])
 
     def task_call(self, run: int, agent: int) -> str:
         return f"toolu_{stable_uuid(self.seed, run, 'task', agent)[:12]}"
@@ -488,33 +344,12 @@ class ClaudeSession:
         path = str(Path("projects") / folder / f"agent-{agent}.jsonl")
         return File(path, data, self.end_ms(run))
 
-    # -- recordings ------------------------------------------------------------------------------
-
-    def recording(self, run: int) -> File:
-        return File(f"recordings/{stable_uuid(self.seed, 'run', run)}.steno", (), self.end_ms(run))
-
-    def write_recording(self, run: int, path: Path) -> None:
-        """As `steno run` writes it: with the totals of the session before, if its file has any."""
-        origin = self.runs[run].origin
-        header = Header(
-            agent="claude",
-            run_id=path.stem,
-            cwd=CWD,
-            argv=["claude", "-p", "do it"],
-            started_at=self.starts[run] / 1000,
-            resumes=origin is not None,
-        )
-        end = duration_ms(self.runs[run]) / 1000
-        with Recorder(path, header) as recorder:
-            if origin is not None and self.dialect.has_cost_state:
-                kept = [n for n in [*history(self.runs, run)] if self.runs[n].end != "kill"]
-                if kept:
-                    session = {"sessionId": self.session_id(self.session_of(kept[-1]))}
-                    line = dump({**self.cost_state(kept[-1]), **session})
-                    recorder.write(Record(0.0, "kept", line + b"\n"))
-            for line in self.stdout(run):
-                recorder.write(Record(end, "out", line))
-            recorder.write(Record(end, "exit", number=0 if self.runs[run].end == "result" else 1))
+    def kept_before(self, run: int) -> Iterator[bytes]:
+        """The totals of the session before, if its file has any."""
+        stored = [n for n in history(self.runs, run) if self.runs[n].end != "kill"]
+        if stored and self.dialect.has_cost_state:
+            session = {"sessionId": self.session_id(self.session_of(stored[-1]))}
+            yield dump({**self.cost_state(stored[-1]), **session}) + b"\n"
 
 
 def doubled_cost(requests: Iterable[Request]) -> int:

@@ -25,6 +25,7 @@ PRICES: dict[str, tuple[int, int, int, int] | None] = {
     "nobody-knows-it": None,
     "gpt-5": (1_250, 1_250, 125, 10_000),
     "gemini-2.5-pro": (1_250, 1_250, 125, 10_000),
+    "coder": None,
 }
 DAY_MS = 86_400_000
 GAPS_MS = (0, 40, 1_000, 4_900, 5_100, 60_000, DAY_MS)
@@ -161,11 +162,11 @@ def duration_ms(run: Run) -> int:
 # -- drawing -------------------------------------------------------------------------------------
 
 
-def draw_usage(random: Random, number: int) -> Usage:
+def draw_usage(random: Random, kinds: Kinds, number: int) -> Usage:
     """Figures that are large enough to be told apart in a sum."""
     return Usage(
         random.randint(1, 900),
-        random.randint(0, 9_000),
+        random.randint(0, 9_000) if kinds.has_cache_write else 0,
         random.randint(0, 40_000),
         random.randint(2, 2_000) + number,
     )
@@ -188,6 +189,7 @@ class Kinds(Struct, frozen=True):
     extra: tuple[str, ...] = ()  # kinds of requests beside main
     can_fork: bool = True
     has_web: bool = False
+    has_cache_write: bool = True
 
 
 def _draw_run(random: Random, kinds: Kinds, runs: list[Run], number: int) -> Run:
@@ -236,7 +238,7 @@ def _draw_request(random: Random, kinds: Kinds, kind: str, number: int) -> Reque
     return Request(
         kind,
         model,
-        draw_usage(random, number),
+        draw_usage(random, kinds, number),
         random.choice((0, 300, 1_000, 20_000)),
         random.choice((0, 0, 0, 2)) if kind == "main" and kinds.has_web else 0,
         random.choice((1, 1, 2)),
