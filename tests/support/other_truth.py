@@ -46,10 +46,11 @@ def _knowledge(
     possible: set[Key] = set()
     outputs: set[Key] = set()
     for run in range(len(session.runs)):
-        is_kept = f"tape{run}" in seen or f"file{session.session_of(run)}" in seen
-        if is_kept:
+        if f"file{session.session_of(run)}" in seen:
             listed |= session.in_file(run)
             outputs |= session.outputs(run)
+        if f"tape{run}" in seen:
+            listed |= session.on_tape(run)
     known = set(listed)
     is_ambiguous = False
     for run in range(len(session.runs)):
@@ -57,6 +58,8 @@ def _knowledge(
             continue
         outputs |= session.outputs(run)
         known |= session.shown(run)
+        if f"tape{run}" in seen:  # with what it kept of the session's file
+            possible |= session.keys(run)
         summed = session.summed(run)
         possible |= summed
         if summed and not session.keys(run, "main") <= listed:

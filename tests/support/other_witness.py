@@ -56,6 +56,10 @@ class OtherSession(SessionFiles):
     def in_file(self, run: int) -> set[Key]:
         return self.keys(run)
 
+    def on_tape(self, run: int) -> set[Key]:
+        """The requests that its recording lists one by one."""
+        return self.in_file(run)
+
     def file_lines(self, run: int) -> Iterator[Json]:
         raise NotImplementedError
 
@@ -74,6 +78,8 @@ class OtherSession(SessionFiles):
 
     def kept_after(self, run: int) -> Iterator[bytes]:
         """The first line of the file, totals in earlier lines, and what is new since the start."""
+        if not self.stdout(run):
+            return  # nothing names the session
         session = self.session_of(run)
         runs = self.sessions[session]
         first = next(iter([*self.file_head(session), *self.file_lines(runs[0])]))
@@ -160,6 +166,8 @@ class CodexSession(OtherSession):
         yield self._line(start, "turn_context", {"turn_id": turn, "cwd": CWD, "model": GPT})
         said = {"type": "user_message", "message": f"do thing {run}"}
         yield self._line(start, "event_msg", said)
+        words = {"type": "agent_message", "message": f"words {run}"}
+        yield self._line(start, "event_msg", words)
         if earlier and self.version.startswith("0.80"):  # repeats the last count
             yield self._count(start, earlier, max(earlier))
         for place, at in enumerate(self.times(run)):
@@ -167,15 +175,9 @@ class CodexSession(OtherSession):
             if not self.version.startswith("0.80"):
                 yield self._line(at, "token_usage_record", self._record(run, place, turn, earlier))
             yield self._count(at, earlier, (run, place))
-        if self.has_ended(run):
-            yield from self._end(run, turn)
-
-    def _end(self, run: int, turn: str) -> Iterator[Json]:
-        at = self.end_ms(run)
-        said = {"type": "agent_message", "message": f"words {run}"}
-        yield self._line(at, "event_msg", said)
-        if not self.version.startswith("0.80"):
-            yield self._line(at, "event_msg", {"type": "task_complete", "turn_id": turn})
+        if self.has_ended(run) and not self.version.startswith("0.80"):
+            end = {"type": "task_complete", "turn_id": turn}
+            yield self._line(self.end_ms(run), "event_msg", end)
 
     def _record(self, run: int, place: int, turn: str, counted: set[Key]) -> Json:
         thread = self.session_id(self.session_of(run))
@@ -204,6 +206,9 @@ class GeminiSession(OtherSession):
     """stdout has the run's totals per model; the chat each request."""
 
     agent = "gemini"
+
+    def on_tape(self, run: int) -> set[Key]:
+        return set()
 
     def shown(self, run: int) -> set[Key]:
         return self.keys(run) if self.has_ended(run) else set()
@@ -400,6 +405,9 @@ class QwenSession(OtherSession):
     """The result has the session's total so far, with helpers of earlier runs."""
 
     agent = "qwen"
+
+    def on_tape(self, run: int) -> set[Key]:
+        return set()
 
     def shown(self, run: int) -> set[Key]:
         if self.runs[run].format == "verbose" and not self.has_ended(run):
