@@ -197,7 +197,7 @@ def check(case: Case, url: str, folder: Path) -> list[Finding]:
         found = [Finding("not imported", [], trouble) for trouble in importer.run(store, case)]
         found += wrong_totals(totals(store), expected)
         found += negative_rows(store)
-        if not is_labelled(store) and expected.must_label:
+        if is_labelled(store) is False and expected.must_label:
             found.append(Finding("not labelled", "at least", None))
         if not usage_only_is_last(case):
             before = rows_of(store)
@@ -206,10 +206,11 @@ def check(case: Case, url: str, folder: Path) -> list[Finding]:
     return found
 
 
-def is_labelled(store: Store) -> bool:
-    """Whether the total says that it is a lower bound. True until usage can say so."""
+def is_labelled(store: Store) -> bool | None:
+    """Whether the total says that it is a lower bound; None while reports can't say so."""
     report = usage_report(store, "day", TimeZone("UTC"), Filters())
-    return bool(getattr(report, "is_lower_bound", True))
+    label: bool | None = getattr(report, "is_lower_bound", None)
+    return label
 
 
 # -- reducing ------------------------------------------------------------------------------------
