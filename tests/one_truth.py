@@ -209,8 +209,8 @@ def check(case: Case, url: str, folder: Path) -> list[Finding]:
 def is_labelled(store: Store) -> bool | None:
     """Whether the total says that it is a lower bound; None while reports can't say so."""
     report = usage_report(store, "day", TimeZone("UTC"), Filters())
-    label: bool | None = getattr(report, "is_lower_bound", None)
-    return label
+    partial: int | None = getattr(report.total, "partial", None)
+    return None if partial is None else partial > 0
 
 
 # -- reducing ------------------------------------------------------------------------------------

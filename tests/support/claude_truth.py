@@ -37,6 +37,7 @@ class _Knowledge:
         self.dialect = self.session.dialect
         self.seen = case.seen
         self.numbers = range(len(case.runs))
+        self.uncertain: set[Key] = set()  # perhaps in the totals of the file that copied them
         self.messages = self._messages()
         self.exact = {run for run in self.numbers if self._is_exact(run)}
 
@@ -61,6 +62,8 @@ class _Knowledge:
         for number, session in enumerate(self.session.sessions):
             if f"file{number}" in self.seen:
                 copied = self._copied(session[0])
+                if any(self._sees_cost_state(run) for run in session):
+                    self.uncertain |= {key for run in copied for key in self.session.keys(run)}
                 for run in (*session, *copied):
                     for place in self._main(run, run in copied):
                         self._see(found, run, place, self.dialect.is_transcript_final)
@@ -69,6 +72,11 @@ class _Knowledge:
                     for place in self._places(run, ("sub", "warmup")):
                         self._see(found, run, place, self.dialect.is_transcript_final)
         return found
+
+    def _shown_elsewhere(self) -> set[Key]:
+        """The requests that stdout, a recording or their own session's file shows."""
+        runs = [run for run in self.numbers if self.sees_output(run) or self.sees_file(run)]
+        return {key for run in runs for key in self.session.keys(run)}
 
     def _see(self, found: dict[Key, bool], run: int, place: int, is_final: bool) -> None:
         is_final = is_final and self.runs[run].requests[place].kind != "aborted"
@@ -177,7 +185,8 @@ class _Knowledge:
                 if crosses:
                     earlier = self._chain(run) - {key for key in every if key[0] == run}
                     extra = extra.plus(add(self._figures(key) for key in earlier))
-        low = add(self._low(key, known) for key in every)
+        uncertain = self.uncertain - known - self._shown_elsewhere()
+        low = add(self._low(key, known) for key in every if key not in uncertain)
         high = add(self._high(key, known | possible) for key in every).plus(extra)
         high = replace(high, requests=truth.requests)
         open_outputs = [
@@ -185,7 +194,8 @@ class _Knowledge:
         ]
         is_unpriced = self.dialect.kinds.model == "nobody-knows-it"
         unknown = frozenset({"cost"} if is_unpriced else ())
-        return Expected(low, high, truth, bool(open_outputs) or is_ambiguous, unknown)
+        must_label = bool(open_outputs) or is_ambiguous
+        return Expected(low, high, truth, must_label, unknown)
 
     def _of(self, run: int) -> tuple[Request, ...]:
         return self.runs[run].requests

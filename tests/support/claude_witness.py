@@ -72,7 +72,7 @@ class ClaudeSession(SessionFiles):
             "cacheCreationInputTokens": total.cache_write,
             "webSearchRequests": sum(request.web for request in requests),
             "costUSD": total.cost / 1e9 if is_known else total.input * 5e-6,
-            "contextWindow": 200_000,
+            "contextWindow": 1_000_000 if model.startswith("claude-opus-5") else 200_000,
             "maxOutputTokens": 32_000,
             **({"costBasis": "list" if is_known else "unknown"} if self.dialect.has_since else {}),
         }
