@@ -195,10 +195,12 @@ def check(case: Case, url: str, folder: Path) -> list[Finding]:
     expected = truth_of(case)
     with closing(open_ledger(url)) as store:
         found = [Finding("not imported", [], trouble) for trouble in importer.run(store, case)]
-        found += wrong_totals(totals(store), expected)
+        got = totals(store)
+        found += wrong_totals(got, expected)
         found += negative_rows(store)
-        if is_labelled(store) is False and expected.must_label:
-            found.append(Finding("not labelled", "at least", None))
+        is_less = any(got[name] < getattr(expected.high, name) for name in COUNTERS)
+        if expected.must_label and is_less and is_labelled(store) is False:
+            found.append(Finding("not labelled", msgspec.to_builtins(expected.high), got))
         if not usage_only_is_last(case):
             before = rows_of(store)
             rebuild(store)
