@@ -16,8 +16,8 @@ Key = tuple[int, int]  # run and place of a request
 class Expected(Struct, frozen=True):
     """The smallest and the largest right answer; equal where the witnesses determine it.
 
-    `must_label`: a sum below `high` must say that it is a lower bound. `unknown`: figures that these
-    witnesses don't determine at all.
+    `must_label`: a sum below `high` must say that it is a lower bound. `unknown`: figures that
+    these witnesses don't determine at all.
     """
 
     low: Figures

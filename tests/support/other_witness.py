@@ -417,7 +417,9 @@ class QwenSession(OtherSession):
     def summed(self, run: int) -> set[Key]:
         if not self.has_ended(run):
             return set()
-        return self.chain(run) - self.keys(run, "helper")
+        # A helper may end after the result (0.15.10) or before it (0.23.3).
+        late = {key for key in self.keys(run, "helper") if self.of(key).blocks > 1}
+        return self.chain(run) - late
 
     def file_name(self, session: int) -> str:
         return f"chats/{self.session_id(session)}.jsonl"

@@ -56,7 +56,7 @@ def add(parts: Iterable[Figures]) -> Figures:
     return total
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, omit_defaults=True):
     """A request as the model's server counted it.
 
     `kind`: main or sub (messages), aborted (a message with its first usage only), compact, lost or
@@ -81,7 +81,7 @@ class Request(Struct, frozen=True):
         return Figures(*counters, cost + (self.web * WEB_SEARCH_NANO if has_web else 0), 1)
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, omit_defaults=True):
     """One process. `origin`: the run whose session it continues, None for a new one.
 
     `end`: result, kill (SIGKILL), term (SIGTERM) or interrupt (SIGINT).
@@ -96,7 +96,7 @@ class Run(Struct, frozen=True):
     file_delay_ms: int = 0  # from its end to the time of the file with its output
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, omit_defaults=True):
     """An import of some witnesses; `part`: the percentage of each file that is written so far.
 
     `is_copy`: under another path. `is_usage_only`: as `steno usage` imports.
@@ -108,7 +108,7 @@ class Step(Struct, frozen=True):
     is_usage_only: bool = False
 
 
-class Case(Struct, frozen=True):
+class Case(Struct, frozen=True, omit_defaults=True):
     agent: str
     version: str
     runs: tuple[Run, ...]
