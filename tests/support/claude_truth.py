@@ -122,7 +122,8 @@ class _Knowledge:
             return True
         before = self.before(run)
         is_on_tape = f"tape{run}" in self.seen  # says whether it resumes, with the totals before
-        if before is None and (is_on_tape or self.sees_file(run) or self._covers_all(run)):
+        is_known_new = is_on_tape and one.origin is None
+        if before is None and (is_known_new or self.sees_file(run) or self._covers_all(run)):
             return True
         if before is None:
             return False
@@ -189,6 +190,7 @@ class _Knowledge:
         uncertain = self.uncertain - known - self._shown_elsewhere()
         low = add(self._low(key, known) for key in every if key not in uncertain)
         high = add(self._high(key, known | possible) for key in every).plus(extra)
+        high = high.plus(self._unlinked(uncertain))
         high = replace(high, requests=truth.requests)
         open_outputs = [
             key for key, is_final in self.messages.items() if not is_final and key not in known
@@ -197,6 +199,23 @@ class _Knowledge:
         unknown = frozenset({"cost"} if is_unpriced else ())
         must_label = bool(open_outputs) or is_ambiguous
         return Expected(low, high, truth, must_label, unknown)
+
+    def _unlinked(self, uncertain: set[Key]) -> Figures:
+        """Messages in a fork's file that no id connects with the document of their run."""
+        shown = set(self.messages)
+        documents = [
+            run
+            for run in self.numbers
+            if self.sees_result(run) and self.runs[run].format == "json" and not self.sees_file(run)
+        ]
+        copied = {key for run in documents for key in self.session.chain(run) if key in shown}
+        if any(self._copied(session[0]) for session in self._seen_sessions()):
+            return add(self._figures(key) for key in copied | uncertain)
+        return Figures()
+
+    def _seen_sessions(self) -> list[list[int]]:
+        sessions = enumerate(self.session.sessions)
+        return [session for number, session in sessions if f"file{number}" in self.seen]
 
     def _of(self, run: int) -> tuple[Request, ...]:
         return self.runs[run].requests

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.support.modelserver import Usage
 
@@ -201,7 +202,7 @@ def _draw_run(random: Random, kinds: Kinds, runs: list[Run], number: int) -> Run
     is_fork = origin is not None and kinds.can_fork and random.randint(0, 3) == 3
     end = kinds.ends[max(0, random.randint(-4, len(kinds.ends) - 1))]
     requests = _draw_requests(random, kinds, end, number)
-    return Run(
+    run = Run(
         requests,
         origin,
         is_fork,
@@ -210,6 +211,16 @@ def _draw_run(random: Random, kinds: Kinds, runs: list[Run], number: int) -> Run
         random.choice(GAPS_MS),
         random.choice((0, 0, 3_000, DAY_MS)),
     )
+    if _needs_time(run):
+        run = replace(run, file_delay_ms=0)
+    if _needs_time(run) or (runs and _needs_time(runs[-1])):
+        run = replace(run, gap_ms=max(run.gap_ms, 1_000))
+    return run
+
+
+def _needs_time(run: Run) -> bool:
+    """Whether only its time tells which messages are its own: a total of more than messages."""
+    return run.format == "json" and any(request.kind != "main" for request in run.requests)
 
 
 def _draw_requests(random: Random, kinds: Kinds, end: str, number: int) -> tuple[Request, ...]:
