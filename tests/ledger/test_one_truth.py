@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -35,6 +35,8 @@ from tests.support import program
 from tests.support.session_model import Case, Step
 
 KEPT = sorted((Path(__file__).parent / "one_truth").glob("*.json"))
+# A case is reduced by `python -m tests.one_truth`, in seconds: hypothesis takes minutes.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 EXAMPLES = int(os.environ.get("STENO_EXAMPLES") or 4)  # of each version
 
 
@@ -49,11 +51,12 @@ def test_a_kept_case(path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=" ".join)
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, phases=PHASES)
 @given(random=st.randoms(use_true_random=False))
 def test_sessions(version: tuple[str, str], random: Random) -> None:
     case = draw_case(random, version)
-    assert check_in_folder(case) == [], describe(case)
+    found = check_in_folder(case)
+    assert found == [], f"{describe(case)}\n{msgspec.json.encode(case).decode()}"
 
 
 @pytest.mark.parametrize("version", [("claude", "2.1.327"), ("codex", "0.166.0")], ids=" ".join)
