@@ -66,12 +66,14 @@ def contents(store: Store) -> dict[str, list[Any]]:
     for table in tables:
         if table.startswith("texts_words"):
             continue
-        names = ", ".join(name for name in _columns(store, table) if name not in IGNORED_COLUMNS)
+        names = ", ".join(
+            name for name in column_names(store, table) if name not in IGNORED_COLUMNS
+        )
         found[table] = sorted(map(repr, store.query(f"SELECT {names} FROM {table}")))
     return found
 
 
-def _columns(store: Store, table: str) -> list[str]:
+def column_names(store: Store, table: str) -> list[str]:
     if store.kind == "sqlite":
         return [row[1] for row in store.query(f"PRAGMA table_info({table})")]
     sql = (
