@@ -456,6 +456,11 @@ def ledger_page() -> str:
         "`..._ms` are milliseconds. Money (`..._nano`) is in nano-dollars: divide by 1e9. Booleans "
         "are 1 or 0. `steno ledger rebuild` recreates the ledger from the files, so don't write "
         "into it.",
+        "## How sources are joined",
+        "Output, session files, their subagents' files and recordings of one session show the same "
+        "requests. Every change of a session applies these rules to all that is known of it, so "
+        "the order of imports does not matter.",
+        table(["what", "rule"], ledger_tables.JOIN_RULES),
         "## Common columns",
         "These mean the same in every table that shows them without a description.",
         table(["column", "meaning"], [[f"`{name}`", text] for name, text in common.items()]),

@@ -23,6 +23,8 @@ TABLES = {
     "texts": "Prompts and answers; full-text search has its own index.",
     "pruned": "Requests and calls whose rows were pruned; their sums remain.",
     "spend": "Sums of requests by hour, session and model.",
+    "session_totals": "The agent's own totals of a session, at the end of its processes.",
+    "inherited": "Requests that the file of another session repeats, such as that of a fork.",
     "tool_use": "Sums of calls by hour, agent, project and tool.",
     "hourly_spend": "Sums of `spend` by hour and model.",
     "daily_spend": "Sums of `spend` by day, agent, project and model.",
@@ -39,6 +41,49 @@ TABLES = {
     "permission_requests": "Calls that a person was asked to permit; kept for a week.",
     "presence": "State of active runs, for other machines.",
 }
+JOIN_RULES = [
+    [
+        "request",
+        "one row, by the ID of its message and line (Claude Code up to 1.0.85: of its "
+        "message and input; Qwen Code: by its figures and time). Counters of several "
+        "copies: the largest; time: the earliest. It belongs to the session of the run "
+        "that shows it, else to the one with the smaller ID (`inherited` has the others)",
+    ],
+    [
+        "run",
+        "two recordings of one process are one run; the one that names its run comes first",
+    ],
+    [
+        "requests that only a session file shows",
+        "belong to a run if its total has room for them: consecutive ones that make up "
+        "exactly what is left, else those at the time of the run (5 s after its end at "
+        "most); else to no run",
+    ],
+    [
+        "total of a run",
+        "what it has beyond the requests of the run is one row per model (`kind` rest); "
+        "if the requests have more, they count",
+    ],
+    [
+        "running totals of a session",
+        "(`session_totals`: `cost-state` of Claude Code, `session.shutdown` of Copilot "
+        "CLI, results that count over the session) add what they grew by beyond the "
+        "requests and totals since the one before. A fork starts from the total at its "
+        "beginning. Interrupted requests and those of killed processes are in none, and "
+        "count",
+    ],
+    [
+        "cost",
+        "of requests: the price list. Where a run reports less than that for the same "
+        "tokens, its total is shared among them; where it reports more, the difference is"
+        " part of the rest",
+    ],
+    [
+        "lower bounds",
+        "requests without a final output that no total covers, and runs whose report says"
+        " so, are `partial`: sums with one of them are marked as at least",
+    ],
+]
 COMMON_COLUMNS = {  # the same meaning in every table
     "session": "id in `sessions`",
     "run": "id in `runs`",
@@ -98,6 +143,8 @@ COMMON_COLUMNS = {  # the same meaning in every table
     "timed": "calls whose duration is known",
     "total_ms": "duration of those",
     "unpriced_tokens": "tokens of unpriced requests",
+    "partial": "1 if its figures are a lower bound; in sums: number of those",
+    "final": "whether the output is complete; else it is a lower bound",
     "session_nano": "cost of the session so far, if the agent counts per session",
     "denied": "denied; in sums: number of denied calls",
     "tools": "number of tool calls",

@@ -9,7 +9,6 @@ import pytest
 from msgspec.json import encode
 
 import steno
-from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
 from steno.agents.base import NEWEST_PROGRAM
 from steno.recording.open import read_transcripts
@@ -508,12 +507,6 @@ def test_a_file_in_two_parts_says_the_same(case: Path) -> None:
             for event in second.read(text, number)
         ]
         assert actual == expected
-    usages = [
-        encode(event)
-        for event in COPILOT.transcripts.scan_usage(lines_)
-        if isinstance(event, ev.Usage)
-    ]
-    assert usages == [text for text in expected if b'"event":"usage"' in text]
     assert COPILOT.transcripts.is_line(lines_[0])
     assert all(detect_agent(text) is COPILOT for text in lines_)
 

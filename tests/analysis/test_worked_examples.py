@@ -199,23 +199,17 @@ def greeting() -> list[Json]:
         "costUSD": 0.06676575,
     }
     return [
-        {"type": "rate_limit_event", "rate_limit_info": {}},
+        {"type": "rate_limit_event"},
         {
             "type": "system",
             "subtype": "init",
-            "session_id": "hello",
             "tools": ["Task", "Bash"],
             "model": "claude-opus-4-6",
             "mcp_servers": [],
         },
         {
             "type": "assistant",
-            "session_id": "hello",
-            "message": {
-                "role": "assistant",
-                "content": [text("hello")],
-                "usage": {**counters, "output_tokens": 1},
-            },
+            "message": {"content": [text("hello")], "usage": {**counters, "output_tokens": 1}},
         },
         {
             "type": "result",
@@ -284,7 +278,6 @@ def session() -> list[Json]:
             "cwd": "/path",
             "model": SONNET,
             "tools": ["Read"],
-            "mcp_servers": [],
         },
         assistant(
             text("Let me look."), message="msg_a", model=SONNET, used=usage(2, 3318, 15848, 78)
@@ -509,7 +502,7 @@ def test_003_a_429_still_reports_its_tokens() -> None:
 
 
 def test_003_a_long_error_is_whole_in_its_event() -> None:
-    data = stream({"type": "result", "subtype": "error", "is_error": True, "result": "x" * 5000})
+    data = stream({"type": "result", "is_error": True, "result": "x" * 5000})
     (found,) = (event for event in steno.events(data) if isinstance(event, ev.Result))
     assert (found.text, len(steno.read(data).error or "")) == ("x" * 5000, 4096 + 16)
 

@@ -181,7 +181,7 @@ def test_the_reports_of_recordings_add_up(tmp_path: Path) -> None:
     others = [ROOT / agent for agent in ("codex", "copilot", "gemini", "opencode", "qwen")]
     own = [
         ROOT / "claude" / "2.1.325" / name
-        for name in ("multi_tool_edit", "max_turns_resume", "hang_sigint", "api_401")
+        for name in ("multi_tool_edit", "max_turns_resume", "sigint_bg_after_result", "api_401")
     ]
     desk = Desk(tmp_path, *others, *own)
     runs = desk.json("runs")["rows"]
@@ -220,7 +220,7 @@ def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
     # Model, four counters, total, cost, unpriced requests, requests, hit rate and savings.
     assert table["opencode"].split()[1:12] == [*["unknown"] * 7, "+1", "1", "-", "unknown"]
     assert table["qwen"].split()[1:6] == ["fake-coder", "1.00k", "61", "0", "8.00k"]
-    assert " ".join(table["qwen"].split()[6:13]) == "9.06k unknown +1 1 88.9 % unknown"
+    assert " ".join(table["qwen"].split()[6:13]) == "≥9.06k unknown +1 1 88.9 % unknown"
     assert "no usage reported: 2 runs" in desk.ask("usage", "agent").out
     sessions = {row["agent"]: row for row in desk.json("sessions")["rows"]}
     assert [sessions[agent]["tokens"]["total"] for agent in ("opencode", "copilot")] == [None, None]

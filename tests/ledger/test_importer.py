@@ -194,6 +194,16 @@ def test_m9_subagents_are_counted_with_their_session(store: Store) -> None:
     assert store.query("SELECT count(*) FROM requests WHERE parent IS NOT NULL")[0][0] > 0
 
 
+def sessions_with_more(store: Store) -> set[str]:
+    """The sessions with interrupted requests: the agent's totals leave them out."""
+    found = set()
+    for run, session in store.query("SELECT id, session FROM runs"):
+        report = load_report(store, run)
+        if report and any("leave out some requests" in text for text in report.warnings):
+            found.add(session)
+    return found
+
+
 def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None:
     """The sums of a session are the sums of its runs, to the nano-dollar."""
     import_sources(store, [str(RECORDINGS / "claude")])
@@ -205,6 +215,8 @@ def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None
     told: dict[str, int] = dict(
         store.query("SELECT session, sum(coalesce(cost_nano, 0)) FROM runs GROUP BY session")
     )
+    for session in sessions_with_more(store):  # than their reports have
+        assert booked[session] > told.pop(session)
     assert {name: int(booked.get(name, 0)) for name in told} == {
         name: int(cost) for name, cost in told.items()
     }
@@ -581,7 +593,8 @@ def test_a_report_reads_only_what_it_needs_and_an_import_later_reads_the_rest(
     )
     quick = store.query(asked)
     assert import_sources(store, [str(folder)], requests_only=True).files == 0
-    assert store.query("SELECT count(*) FROM calls") == [(0,)]
+    # Copilot's files are read as a whole: their totals need it.
+    assert store.query("SELECT count(*) FROM calls WHERE agent <> 'copilot'") == [(0,)]
     import_sources(store, [str(folder)])
     assert store.query(asked) == quick
     other = open_ledger(str(tmp_path / "other.db"))

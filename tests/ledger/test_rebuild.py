@@ -133,7 +133,7 @@ def test_messages_of_a_fork_count_once_if_one_of_the_files_grows(
             import_sources(other, [paths[grows]])
 
     done = rebuild_while(store, write)
-    assert done.changed == 2
+    assert done.changed == 1
     assert store.query("SELECT sum(requests) FROM spend")[0][0] == 3
     assert store.query("SELECT count(*) FROM calls") == [(1,)]
     sums_hold(store)

@@ -138,7 +138,13 @@ def check_run(store: Store, report: Report) -> None:
 def check_totals(totals: UsageTotals, report: Report) -> None:
     """Sums of one run; what is unknown adds nothing, and is not a cost of 0."""
     sums = {counter: getattr(totals, counter) for counter in COUNTERS}
-    assert sums == {counter: getattr(report.tokens, counter) or 0 for counter in COUNTERS}
+    reported = {counter: getattr(report.tokens, counter) or 0 for counter in COUNTERS}
+    if any("leave out some requests" in warning for warning in report.warnings):
+        # The ledger has each request that the stream shows, also an interrupted one.
+        assert all(sums[counter] >= reported[counter] for counter in COUNTERS)
+        assert sums["input"] > reported["input"]
+        return
+    assert sums == reported
     if report.tokens.total:
         assert totals.tokens.total == report.tokens.total
         # The number is unknown if Qwen's total includes hidden requests: those that it shows count.

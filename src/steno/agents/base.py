@@ -404,8 +404,9 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     the home folder. `scan_usage` yields only the events that a usage sum needs. `pattern` returns a
     glob, below one of the folders, for the files that complete the stream of a session; the agent's
     reader is then an `EnrichingReader`. `sessions_in` returns the sessions of subagents that a line
-    names, whose files complete the stream, too. `auto_import`: import them by default; False if
-    request ids differ between stream and transcript, which would count a run twice.
+    names, whose files complete the stream, too. `auto_import`: import them by default.
+    `has_own_request_ids`: the files name requests differently than the output, so that only their
+    figures and times tell which are the same.
     `totals_marker`: bytes in lines with totals of the session; a recording keeps those of earlier
     runs, to subtract them. `totals_only`: nothing else of the files is needed, so a recording keeps
     only the last of them.
@@ -421,6 +422,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     pattern: Callable[[str], str] | None = None
     sessions_in: Callable[[bytes], Iterable[str]] = default_sessions_in
     auto_import: bool = True
+    has_own_request_ids: bool = False
     totals_marker: bytes | None = None
     totals_only: bool = False
     document_names: str = ""

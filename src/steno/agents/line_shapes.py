@@ -181,7 +181,7 @@ _RESULT_FIELDS = ("result", "is_error", "num_turns", "usage", "total_cost_usd")
 # Lines with neither a message nor a subtype, and the fields that show them to be Claude Code's.
 _CLAUDE_FIELDS = {
     "stream_event": {"event", "session_id"},
-    "rate_limit_event": {"rate_limit_info"},
+    "rate_limit_event": set(),
     "tool_progress": {"tool_use_id", "session_id"},
     "cost-state": {"totalCostUSD", "sessionId"},
     "summary": {"summary", "leafUuid"},
@@ -217,10 +217,16 @@ def is_claude(line: JsonObject) -> bool:
     if fields is not None:
         return line.keys() >= fields
     if kind == "result":
+        if line.keys() >= {"modelUsage", "total_cost_usd"}:
+            return True
+        if "subtype" not in line and isinstance(line.get("is_error"), bool):
+            return isinstance(line.get("result"), str) and "request_id" not in line
         subtype = line.get("subtype")
         is_known = isinstance(subtype, str) and subtype.startswith(("success", "error"))
         is_known = is_known and "request_id" not in line  # of the Cursor CLI
         return is_known and any(name in line for name in _RESULT_FIELDS)
+    if kind == "system" and line.get("subtype") == "init" and "session_id" not in line:
+        return any(name in line for name in ("tools", "mcp_servers", "apiKeySource", "cwd"))
     session = line.get("session_id", line.get("sessionId"))
     has_session = isinstance(session, str)
     if kind == "system":
@@ -237,6 +243,15 @@ def is_claude(line: JsonObject) -> bool:
 
 # -- programs that print what Claude Code prints ---------------------------------------------------
 
+# Of old versions, and of lines that were shortened.
+_CLAUDE_TOOLS = frozenset(
+    (
+        *("Task", "Bash", "BashOutput", "KillBash", "KillShell", "Glob", "Grep", "LS", "Read"),
+        *("Edit", "MultiEdit", "Write", "NotebookRead", "NotebookEdit", "WebFetch", "WebSearch"),
+        *("TodoRead", "TodoWrite", "ExitPlanMode", "exit_plan_mode", "SlashCommand"),
+    )
+)
+_CLAUDE_INIT_FIELDS = frozenset({"mcp_servers", "apiKeySource"})
 _GROK_TOOLS = ("run_terminal_command", "search_replace", "spawn_subagent")
 
 
@@ -267,8 +282,8 @@ def _is_other_init(line: JsonObject) -> bool:
     tools = line.get("tools")
     if not isinstance(tools, list):
         return "permissionMode" in line and "mcp_servers" not in line  # Cursor
-    if tools and not {"mcp_servers", "apiKeySource"} & line.keys():  # Droid
-        return True
+    if not _CLAUDE_TOOLS.issuperset(map(str, tools)) and not line.keys() & _CLAUDE_INIT_FIELDS:
+        return True  # Droid
     own = [name for name in tools if isinstance(name, str) and not name.startswith("mcp__")]
     return bool(own) and not any(name[:1].isupper() for name in own)
 

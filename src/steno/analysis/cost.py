@@ -19,6 +19,7 @@ from .lower_bounds import count_of, warn_of_lower_bounds
 from .merge_figures import merge_figures
 from .run_parts import split_runs
 from .usage import (
+    OVER_SESSION_UPPER_BOUND,
     TOKEN_COUNTERS,
     ModelKeys,
     ReportedUsage,
@@ -286,10 +287,7 @@ def _total_tokens(
             "its loop detection cancelled"
         )
     if last is not None and last.over_session:
-        warnings.append(
-            "tokens are an upper bound and requests unknown: the agent counts over the whole "
-            "session, which may have earlier runs and requests that its stream does not show"
-        )
+        warnings.append(OVER_SESSION_UPPER_BOUND)
     elif reported.models is None and last is not None and (last.turns or 1) > 1:
         warnings.append(
             "tokens are uncertain: versions without totals per model report "

@@ -29,6 +29,13 @@ EARLIER_RUNS_UPPER_BOUND = (
 BETWEEN_RUNS_UPPER_BOUND = (
     "tokens and cost are an upper bound: runs of this session between those shown are included"
 )
+EARLIER_RUNS_BOUNDS = (EARLIER_RUNS_LOWER_BOUND, EARLIER_RUNS_UPPER_BOUND)
+OVER_SESSION_UPPER_BOUND = (
+    "tokens are an upper bound and requests unknown: the agent counts over the whole "
+    "session, which may have earlier runs and requests that its stream does not show"
+)
+# The totals of a run with one of these warnings may include earlier runs.
+OVER_SESSION = (EARLIER_RUNS_UPPER_BOUND, OVER_SESSION_UPPER_BOUND)
 # A reported session cost may exceed the run's own by this much through rounding.
 _ROUNDING_NANO = NANO_PER_USD // 1_000_000
 

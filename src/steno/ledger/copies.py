@@ -7,13 +7,12 @@ their wording. All of them only while the run was active: see `Transcripts.call_
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from ..agents import AGENTS
 from .protocol import Row, Store, chunks, placeholders
-from .reconcile import RunInterval, find_run_at, load_run_intervals
 from .rows import (
     CALL_COLUMNS,
     DENIAL_COLUMNS,
@@ -30,6 +29,16 @@ from .rows import (
 from .totals import ToolUseDeltas, add_call, upsert_tool_use
 
 MAX_CLOCK_SKEW_MS = 1000  # of an agent's times before steno's
+
+
+class RunInterval(NamedTuple):
+    """When a run was active."""
+
+    run: str
+    started_at: int
+    ended_at: int
+
+
 T = TypeVar("T", ParsedToolCall, DenialRow, TextRow)
 R = TypeVar("R", ParsedToolCall, FileChangeRow, DenialRow, TextRow)
 CallKey = tuple[str, str | None, str | None]  # session, run and call
@@ -116,7 +125,7 @@ def without_copies(store: Store, batch: RowBatch, projects: dict[str, str]) -> R
         return batch
     lists: tuple[list[Any], ...] = (batch.calls, batch.denials, batch.texts)
     sessions = {row.session for rows in lists for row in rows}
-    intervals = load_run_intervals(store, sessions, with_total=False)
+    intervals = load_run_intervals(store, sessions)
     if not intervals:
         return batch
     stored_texts = [TextRow(*row) for row in _load(store, "texts", TEXT_COLUMNS, intervals)]
@@ -140,7 +149,7 @@ def _without_copied_calls(
     new_denials, old_denials = _pair(batch.denials, stored_denials, _any, intervals)
     runs = {*(row.run for row in batch.calls), *(row.run for row in batch.denials)}
     if runs - {None}:
-        _delete_calls(store, batch.agent, old_calls, projects)
+        delete_calls(store, batch.agent, old_calls, projects)
         _delete(store, "denials", (row.id for row in old_denials))
         return batch
     copied = {(row.session, row.call) for row in new_calls}
@@ -205,6 +214,33 @@ def _without(rows: Sequence[T], copies: Iterable[T]) -> list[T]:
 # -- the ledger ----------------------------------------------------------------------------------
 
 
+def load_run_intervals(store: Store, sessions: Iterable[str]) -> dict[str, list[RunInterval]]:
+    """Return the finished runs of some sessions, by session."""
+    intervals: dict[str, list[RunInterval]] = {}
+    for part in chunks(list(sessions)):
+        sql = (
+            "SELECT session, id, started_at, ended_at FROM runs "
+            f"WHERE session IN ({placeholders(len(part))}) "
+            "AND started_at IS NOT NULL AND ended_at IS NOT NULL"
+        )
+        for session, *fields in store.query(sql, part):
+            interval = RunInterval(*fields)
+            intervals.setdefault(session, []).append(interval)
+    return intervals
+
+
+def find_run_at(intervals: Iterable[RunInterval], at: int, slack_ms: int) -> RunInterval | None:
+    """Return the run that was active at a time, else the nearest one within the slack."""
+    distances = [
+        (max(interval.started_at - at, at - interval.ended_at, 0), interval)
+        for interval in intervals
+    ]
+    if not distances:
+        return None
+    distance, nearest = min(distances)
+    return nearest if distance <= slack_ms else None
+
+
 def _load_edits(store: Store, sessions: Iterable[str]) -> set[CallKey]:
     """The calls that changed files."""
     rows = _load(store, "changes", ("session", "run", "call", "source"), sessions)
@@ -222,7 +258,7 @@ def _load(store: Store, table: str, columns: Sequence[str], sessions: Iterable[s
     return rows
 
 
-def _delete_calls(
+def delete_calls(
     store: Store, agent: str, calls: Sequence[ParsedToolCall], projects: dict[str, str]
 ) -> None:
     """Delete calls with their changes, and subtract them from the sums."""

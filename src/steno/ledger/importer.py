@@ -21,7 +21,7 @@ from ..errors import LedgerError, LedgerValueError, SourceError
 from . import discovery
 from .protocol import Row, Store, chunks, now_ms, placeholders, query_column, query_value
 from .queries.search import index_imported
-from .run_record import has_fuller_report, upsert_run, upsert_task
+from .run_record import delete_run, has_fuller_report, upsert_run, upsert_task
 from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
 from .sqlite import IN_MEMORY
 from .store import MemoryStore, open_ledger
@@ -316,6 +316,9 @@ def _upsert_results(store: Store, group: list[PartResult], pricer: Pricer) -> li
     for result in group:
         if result.report is not None and result.batch is not None:
             report = decode_report(result.report)
+            replaced = _run_of_source(store, result)
+            if replaced is not None:
+                delete_run(store, replaced)
             if report.lines.torn and has_fuller_report(store, report):
                 continue
             counts.append(
@@ -325,12 +328,24 @@ def _upsert_results(store: Store, group: list[PartResult], pricer: Pricer) -> li
                     result.batch,
                     at=result.part.mtime_ns // 1_000_000,
                     pricer=pricer,
+                    is_derived=result.is_derived,
                     **result.run_columns,
                 )
             )
             upsert_task(store, result.run_columns.get("task"))
     _save_sources(store, group)
     return counts
+
+
+def _run_of_source(store: Store, result: PartResult) -> str | None:
+    """The run that a file stood for at its last import, if it stands for another one now."""
+    sql = (
+        "SELECT r.id FROM sources s JOIN runs r ON r.id = s.run "
+        "WHERE s.path = ? AND r.derived = 1 AND r.id <> ?"
+    )
+    for (run,) in store.query(sql, (result.part.path, result.run or "")):
+        return str(run)
+    return None
 
 
 def _is_still_current(store: Store, part: SourcePart) -> bool:

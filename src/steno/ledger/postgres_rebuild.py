@@ -18,6 +18,7 @@ OLD_SCHEMA = "steno_rebuild_old"
 COPIED_TABLES = (
     *("sources", "glances", "sessions", "tasks", "runs", "requests", "calls", "changes"),
     *("denials", "texts", "pruned", "spend", "tool_use", "limits"),
+    *("session_totals", "inherited"),
 )
 
 

@@ -22,6 +22,7 @@ from .rows import (
     LIMIT_COLUMNS,
     REQUEST_COLUMNS,
     SESSION_COLUMNS,
+    SESSION_TOTAL_COLUMNS,
     TEXT_COLUMNS,
     call_from_row,
     pruned_id,
@@ -42,6 +43,8 @@ REBUILT_TABLES = {
     "runs": RUN_COLUMNS,
     "spend": SPEND_COLUMNS,
     "sources": SOURCE_COLUMNS,
+    "session_totals": SESSION_TOTAL_COLUMNS,
+    "inherited": ("session", "request"),
 }
 # Any change of a session changes one of these, or adds a row with a new `seq`.
 COMPARED_TABLES = {

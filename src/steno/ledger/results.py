@@ -253,6 +253,7 @@ class SessionSummary(Struct):
     branch: str | None
     overhead: str | None  # JSON
     context_limit_source: str | None
+    untimed: int
     short_id: str = ""
     totals: UsageTotals = field(default_factory=UsageTotals)
 

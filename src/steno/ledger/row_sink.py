@@ -10,14 +10,23 @@ from msgspec import Raw, Struct, field
 
 from .. import event as ev
 from ..agents import Agent
-from ..agents.base import HANDOVER_PROMPT
 from ..analysis.attribution import RunningWriters
 from ..analysis.context import context_overhead
 from ..analysis.usage import merge_counters
-from ..codec.decode import decode_raw, decoder, text_of
+from ..codec.decode import decode_raw, text_of
 from ..codec.redact import redact, redact_and_truncate
 from ..event import OptionalStr, OptionalTime
 from ..report import resolve_path
+from .row_state import (
+    EMPTY_THREAD,
+    RowSinkState,
+    ThreadState,
+    decode_state,
+    is_without_line_ids,
+    names_lines,
+    session_total,
+    title_of,
+)
 from .rows import (
     UNKNOWN_CONTEXT,
     ChangeContext,
@@ -28,6 +37,7 @@ from .rows import (
     ParsedSession,
     ParsedToolCall,
     RowBatch,
+    SessionTotal,
     TextRow,
     hash_text,
     limit_row,
@@ -37,7 +47,6 @@ from .rows import (
     time_ms,
 )
 
-MAX_TITLE_CHARS = 200  # of the first prompt
 MAX_ERROR_CHARS = 500  # of a tool's error; the recording has the whole text
 MAX_TEXT_CHARS = 200_000  # of one searchable message; longer ones are pasted files
 EXTENDED_CONTEXT = 1_000_000  # the window of a model that exceeds its default one
@@ -45,37 +54,7 @@ ANONYMOUS_THREAD = "sidechain"  # subagents whose lines don't name their thread
 # Why a model stops when its message is complete and the user is next.
 FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 
-_HANDOVER_START, _, _rest = HANDOVER_PROMPT.partition("{summary}")
-_HANDOVER_TASK = _rest.removesuffix("{prompt}")
-
 _redact_name = lru_cache(1024)(redact)  # model and tool names: few, and repeated
-
-
-# The field order, and the names in RowSinkState, are stored in `sources.state`.
-class ThreadState(Struct, array_like=True, gc=False):
-    """The current message of a thread of the conversation."""
-
-    message: str | None = None
-    request: int = 0
-    has_line_id: bool = False  # the request id is derived from the line's own id
-    is_ended: bool = False  # the model stopped with a final reason
-    calls: int = 0
-    texts: int = 0
-
-
-EMPTY_THREAD = ThreadState()
-
-
-class RowSinkState(Struct):
-    """What the next part of the same file needs from this one."""
-
-    threads: dict[str, ThreadState]
-    calls: dict[str, ParsedToolCall]
-    cwd: str | None
-    at: int
-
-
-_decode_state = decoder(RowSinkState).decode
 
 
 class LedgerRowSink(Struct, eq=False):
@@ -100,8 +79,13 @@ class LedgerRowSink(Struct, eq=False):
     texts: dict[int, TextRow] = {}
     sent: list[TextRow] = []
     limits: list[LimitRow] = []
+    totals: dict[int, SessionTotal] = {}
     _changes: FileChangeRows = field(default_factory=FileChangeRows)
     _has_event_time: bool = False
+    _counts: dict[str, tuple[int, int]] = {}  # of the parts before
+    _request_at: int = 0  # of the main thread's last one
+    _unlisted: int = 0  # requests of which only the number is known
+    _lacks_line_ids: bool = False  # the stream of this version names no lines
     _threads: dict[str, ThreadState] = {}
     _open_calls: dict[str, ParsedToolCall] = {}  # calls without a result
     _writers: RunningWriters[ParsedToolCall] = field(default_factory=RunningWriters)  # of these
@@ -110,15 +94,32 @@ class LedgerRowSink(Struct, eq=False):
     # -- state between the parts of a file -------------------------------------------------------
 
     def state(self) -> bytes:
-        return msgspec.json.encode(RowSinkState(self._threads, self._open_calls, self.cwd, self.at))
+        counts = {
+            name: (session.prompts, session.compactions) for name, session in self.sessions.items()
+        }
+        state = RowSinkState(
+            threads=self._threads,
+            calls=self._open_calls,
+            cwd=self.cwd,
+            at=self.at,
+            counts={**self._counts, **counts},
+            lacks_line_ids=self._lacks_line_ids,
+            request_at=self._request_at,
+            unlisted=self._unlisted,
+        )
+        return msgspec.json.encode(state)
 
     def restore(self, data: bytes) -> None:
         """Continue from the state after an earlier part of the file."""
-        state = _decode_state(data)
+        state = decode_state(data)
         self._threads = state.threads
         self._open_calls = state.calls
         self.cwd = state.cwd
         self.at = state.at
+        self._counts = state.counts
+        self._lacks_line_ids = state.lacks_line_ids
+        self._request_at = state.request_at
+        self._unlisted = state.unlisted
         self._calls_by_id.update(state.calls)
         for id_, call in state.calls.items():
             self._writers.add(id_, call)
@@ -128,6 +129,7 @@ class LedgerRowSink(Struct, eq=False):
         """Return all rows; `is_from_start`: read from the beginning of the file."""
         for session in self.sessions.values():
             session.project = session.project or self.start_folder
+            session.untimed = int(not self._has_event_time)
         self._changes.resolve_paths(self.cwd or self.start_folder)
         for row in self.sent:  # they name no session
             row.session = next(reversed(self.sessions), self.default_session)
@@ -142,6 +144,7 @@ class LedgerRowSink(Struct, eq=False):
             is_from_start=is_from_start,
             sent=self.sent,
             limits=self.limits,
+            totals=list(self.totals.values()),
             id_namespace=self.id_namespace,
         )
 
@@ -183,7 +186,9 @@ class LedgerRowSink(Struct, eq=False):
         name = event.session or self.default_session
         session = self.sessions.get(name)
         if session is None:
-            session = self.sessions[name] = ParsedSession(project=self.cwd)
+            prompts, compactions = self._counts.get(name, (0, 0))
+            session = ParsedSession(project=self.cwd, prompts=prompts, compactions=compactions)
+            self.sessions[name] = session
         if at is not None:
             if session.first_at is None or at < session.first_at:
                 session.first_at = at
@@ -194,6 +199,8 @@ class LedgerRowSink(Struct, eq=False):
     # -- events ----------------------------------------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
+        if names_lines(self.agent) and is_without_line_ids(event.agent_version):
+            self._lacks_line_ids = True
         session = self._touch_session(event, self._advance_time(event.at))
         self.cwd = self.cwd or event.cwd
         session.agent_version = (
@@ -235,8 +242,10 @@ class LedgerRowSink(Struct, eq=False):
                 output=event.output or 0,
                 reasoning=event.reasoning or 0,
                 cache_write_1h=event.cache_write_1h or 0,
+                final=event.final,
             )
         else:  # another report of the same request: counters only grow
+            request.final = request.final or event.final
             for name, count in merge_counters(request, event).items():
                 setattr(request, name, count)
             if request.model == "unknown":
@@ -245,6 +254,7 @@ class LedgerRowSink(Struct, eq=False):
         session = self._touch_session(event, at)
         if event.parent is not None:
             return
+        self._request_at = request.at
         if request.model != "unknown":
             session.model = request.model
         session.stop = event.stop_reason or session.stop
@@ -262,6 +272,10 @@ class LedgerRowSink(Struct, eq=False):
         message = event.message
         parent = event.parent or ""
         line_id = "" if parent == ANONYMOUS_THREAD else event.uuid or ""
+        if message is not None and (
+            self._lacks_line_ids or (not line_id and names_lines(self.agent))
+        ):
+            line_id = f"{event.input} {event.cache_write} {event.cache_read}"
         name = message or (event.session, event.line, at)
         id_ = hash_text(f"{self.agent.name}{self.id_namespace} {name} {line_id}")
         if message is not None and thread.message == message:
@@ -473,7 +487,7 @@ class LedgerRowSink(Struct, eq=False):
             session = self._touch_session(event, self.at)
             session.prompts += 1
             if session.title is None and text[:1] != "<":
-                session.title = _title(text)
+                session.title = title_of(text)
 
     def _on_local_command(self, event: ev.LocalCommand) -> None:
         self._end_message(event.parent)
@@ -528,6 +542,21 @@ class LedgerRowSink(Struct, eq=False):
         session = self._touch_session(event)
         if event.cost_nano is not None:
             session.reported_nano = event.cost_nano
+        if event.models and self.default_session:  # not of a run, whose report has its total
+            self._add_session_total(event)
+
+    def _on_notice(self, event: ev.Notice) -> None:
+        self._unlisted += event.kind == "request"
+
+    def _on_result(self, event: ev.Result) -> None:
+        if event.index is not None and event.models and event.session:
+            self._add_session_total(event)
+
+    def _add_session_total(self, event: ev.CostState | ev.Result) -> None:
+        at = self._request_at or self.at  # a scan of the requests alone knows no other time
+        session = event.session or self.default_session
+        total = session_total(self.agent.name, event, session, at, self._unlisted or None)
+        self.totals[total.id] = total
 
     def _on_limit(self, event: ev.RateLimit) -> None:
         at = time_ms(event.at)
@@ -551,13 +580,6 @@ class LedgerRowSink(Struct, eq=False):
             session.stop = f"error: {event.kind or 'unknown'}"
 
 
-def _title(prompt: str) -> str:
-    """The start of a prompt; of one that continues another session, the start of its task."""
-    if prompt.startswith(_HANDOVER_START):
-        prompt = prompt.rpartition(_HANDOVER_TASK)[2]
-    return prompt[:MAX_TITLE_CHARS]
-
-
 EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {
     ev.Started: LedgerRowSink._on_started,
     ev.Usage: LedgerRowSink.usage,
@@ -571,6 +593,8 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {
     ev.Compaction: LedgerRowSink._on_compaction,
     ev.ContextUsage: LedgerRowSink._on_context_usage,
     ev.CostState: LedgerRowSink._on_cost,
+    ev.Notice: LedgerRowSink._on_notice,
+    ev.Result: LedgerRowSink._on_result,
     ev.Failure: LedgerRowSink._on_failure,
     ev.RateLimit: LedgerRowSink._on_limit,
 }

@@ -65,6 +65,22 @@ class ParsedRequest(Struct, array_like=True, gc=False):
     output: int = 0
     reasoning: int = 0
     cache_write_1h: int = 0
+    final: bool = False  # the output is complete; else it is a lower bound
+
+
+class SessionTotal(Struct, array_like=True, gc=False):
+    """A row of `session_totals`; `models` are the figures of each model as JSON."""
+
+    id: int
+    session: str
+    at: int
+    cost_nano: int | None
+    models: str
+    run: str | None = None
+    requests: int | None = None
+
+
+SESSION_TOTAL_COLUMNS = SessionTotal.__struct_fields__
 
 
 class ParsedToolCall(Struct, array_like=True, gc=False):
@@ -186,6 +202,7 @@ class ParsedSession(Struct, gc=False):
     branch: str | None = None
     overhead: str | None = None  # a report's ContextOverhead as JSON
     context_limit_source: str | None = None  # reported; None: known by the model
+    untimed: int = 0  # 1: its times are those of files
 
 
 class RowBatch(Struct):
@@ -201,18 +218,21 @@ class RowBatch(Struct):
     is_from_start: bool = True  # False: continued from an earlier position in the file
     sent: list[TextRow] = []  # messages of `steno send`, without an id
     limits: list[LimitRow] = []
+    totals: list[SessionTotal] = []
     id_namespace: str = ""  # of a replayed recording
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing happened in it."""
-        return not (self.requests or self.calls or self.changes or self.texts or self.limits)
+        found = (self.requests, self.calls, self.changes, self.texts, self.limits, self.totals)
+        return not any(found)
 
 
 class RequestRow(NamedTuple):
     """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment).
 
     `requests` is 1, or for an adjustment the number of requests that only the agent's total covers.
+    `shown` is the run whose own output shows the request, `run` the one that it belongs to.
     """
 
     id: int
@@ -234,6 +254,9 @@ class RequestRow(NamedTuple):
     saved_nano: int
     source: str
     requests: int = 1
+    shown: str | None = None
+    final: int = 1
+    partial: int = 0
 
 
 REQUEST_COLUMNS = RequestRow._fields
@@ -245,7 +268,9 @@ TEXT_COLUMNS = TextRow.__struct_fields__
 
 
 def request_from_row(row: RequestRow) -> ParsedRequest:
-    return ParsedRequest(**{name: getattr(row, name) for name in ParsedRequest.__struct_fields__})
+    """The request as it was read: `run` is the run that shows it."""
+    values = {name: getattr(row, name) for name in ParsedRequest.__struct_fields__}
+    return ParsedRequest(**{**values, "run": row.shown, "final": bool(row.final)})
 
 
 def call_row(agent: str, call: ParsedToolCall) -> Row:

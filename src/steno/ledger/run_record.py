@@ -7,32 +7,31 @@ import msgspec
 from msgspec import Struct
 
 from ..analysis.redact_report import redacted_values
-from ..analysis.usage import base_model_name
+from ..analysis.usage import OVER_SESSION, base_model_name
 from ..codec.redact import redact
 from ..report import LineCounts, Report, RunOrigin
+from .copies import call_identity, delete_calls
+from .earlier_runs import subtract_earlier_runs
 from .protocol import Store, placeholders, query_column, query_value
 from .queries.runs import load_session_report
-from .reconcile import (
-    KNOWN_TOTAL_SOURCES,
-    TOKEN_COLUMNS,
-    adopt_requests,
-    assign_requests,
-    put_adjustment,
-    stored_requests,
-    subtract_earlier_runs,
-    usd_to_nano,
-)
-from .row_sink import MAX_TITLE_CHARS
+from .row_state import MAX_TITLE_CHARS
 from .rows import (
+    CALL_COLUMNS,
     MAX_INT64,
     MAX_TIME_MS,
+    REQUEST_COLUMNS,
     ParsedSession,
     RequestRow,
     RowBatch,
+    call_from_row,
     pruned_id,
+    stable_id,
     time_ms,
 )
-from .upsert import RequestPricer, UpsertCounts, priced_row, upsert_batches
+from .settle import RequestPricer, usd_to_nano
+from .totals import SpendDeltas, add_requests, upsert_spend
+from .upsert import UpsertCounts, upsert_batches
+from .witnesses import COUNTERS
 
 RUN_COLUMNS = (
     "id",
@@ -85,6 +84,10 @@ RUN_COLUMNS = (
     "branch",
     "commit_id",
     "pull_request",
+    "identity",
+    "first_request",
+    "derived",
+    "over_session",
 )
 
 
@@ -94,6 +97,12 @@ class StoredLines(Struct):
     lines: LineCounts = msgspec.field(default_factory=LineCounts)
 
 
+RUN_REFERENCES = (
+    ("requests", "run"),
+    ("requests", "shown"),
+    *((table, "run") for table in ("calls", "changes", "denials", "texts", "session_totals")),
+    ("sources", "run"),
+)
 # A later reading of the same recording doesn't know these.
 TASK_RUN_COLUMNS = ("task", "attempt", "why", "prompt")
 TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict", "attempts")
@@ -113,9 +122,13 @@ def upsert_run(
     batch: RowBatch,
     at: int,
     pricer: RequestPricer,
+    is_derived: bool = False,
     **columns: Any,
 ) -> UpsertCounts:
     """Write a run, replacing what was written of it before; `report.run_id` must be set.
+
+    `is_derived`: the id was made from the contents of its file. Then another recording of the same
+    process comes first.
 
     `at` is the end of the run if its report has no time. `columns` are columns of `runs` that a
     report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
@@ -129,42 +142,121 @@ def upsert_run(
     pruned = store.fetch_by_id("pruned", ("id",), [run_mark, *request_ids])
     if run_mark in pruned or (request_ids and request_ids <= pruned.keys()):
         return UpsertCounts()
+    if len(pruned):
+        mark = pruned_id("requests", run)  # the sums have a part of its requests
+        store.upsert("pruned", ("id",), [(mark,)], "ON CONFLICT DO NOTHING")
+    for total in batch.totals:
+        total.run = run
+        total.id = stable_id("total", run, total.session, total.cost_nano, total.models)
+    columns |= {
+        "identity": run_identity(report, batch.id_namespace),
+        "first_request": first_request(batch),
+        "derived": int(is_derived),
+    }
+    twin = _replace_twins(store, report, columns)
+    if twin is not None:
+        for request in batch.requests:
+            request.run = twin
+        batch.totals.clear()
+        batch.sessions.clear()  # the other recording has said it
+        return upsert_batches(store, [batch], pricer, {session: twin})
     for parsed in batch.sessions.values():
         parsed.host = parsed.host or report.origin.host
         parsed.user_name = parsed.user_name or report.origin.user
         parsed.repository = parsed.repository or report.origin.repository
         parsed.branch = parsed.branch or report.origin.branch
-    cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
     values = _run_values(report, batch, at, columns)
     _complete_session(report, batch, values)
     finished = "SELECT count(*) FROM runs WHERE id = ? AND verdict IS NOT NULL"
     is_new = not query_value(store, finished, (run,))
     _upsert_run_row(store, values, has_session=report.session_id is not None)
-    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
-    counts.runs = int(is_new)
-
-    # Pruned requests are already part of the sums. Without a total of the agent, the run's is our
-    # sum of what the run itself shows: requests known from transcripts are added to it.
-    requests = [
-        RequestRow._make(priced_row(batch.agent, request, pricer, None))
-        for request in batch.requests
-        if cost_source is None or request.id in pruned
-    ]
-    if cost_source is not None:
-        adopt_requests(store, run, session, cost_source)
-        requests = [*stored_requests(store, run), *requests]
-    put_adjustment(store, report, run, requests)
-
-    _update_session(store, session)
-    limit = values["context_limit"]
-    if report.context.limit_source == "reported" and limit is not None:
-        store.execute(
-            "UPDATE sessions SET context_limit = ?, context_limit_source = 'reported' WHERE id = ?",
-            (limit, session),
-        )
     if report.cost.session_usd is not None:
         _update_later_runs(store, report)
+    counts = upsert_batches(store, [batch], pricer, {session: run})
+    counts.runs = int(is_new)
+    _update_session(store, session)
     return counts
+
+
+def run_identity(report: Report, id_namespace: str) -> str | None:
+    """What two recordings of one process have in common: its result; None without one."""
+    if not report.complete or not (report.tokens.total or report.cost.session_usd):
+        return None
+    total = report.cost.session_usd
+    if total is None and report.cost.source == "reported":
+        total = report.cost.usd
+    is_complete = call_identity(report.agent or "") == "message"
+    if total is None and (is_complete or report.duration_ms is None):
+        total = report.tokens.total  # else not: a session file may complete it
+    figures = (id_namespace, report.duration_ms, report.turns, total, report.result or report.text)
+    work = (*(tool.id for tool in report.tools), *(file.path for file in report.files))
+    if report.duration_ms is not None:
+        work = ()  # another form of its output may leave it out
+    return f"{stable_id('process', report.agent, report.session_id, *figures, *work):016x}"
+
+
+def first_request(batch: RowBatch) -> int | None:
+    """The same for recordings without a result, where the agent names its messages."""
+    if not batch.requests or call_identity(batch.agent) != "message":
+        return None
+    return batch.requests[0].id
+
+
+def _replace_twins(store: Store, report: Report, columns: dict[str, Any]) -> str | None:
+    """Return the run that is another recording of this process, or delete it if this one is better.
+
+    One with an id of its own is better, then the one with the smaller id.
+    """
+    run = report.run_id or ""
+    sql = (
+        "SELECT id, derived FROM runs WHERE session = ? AND id <> ? "
+        "AND (identity = ? OR first_request = ?) ORDER BY derived, id"
+    )
+    session = report.session_id or run
+    values = (session, run, columns["identity"], columns["first_request"])
+    for twin, is_derived in store.query(sql, values):
+        if columns["derived"] and (not is_derived or twin < run):
+            _replace_run(store, run, twin)
+            return str(twin)
+        if is_derived:
+            _replace_run(store, twin, run)
+    return None
+
+
+def _replace_run(store: Store, old: str, new: str) -> None:
+    for table, column in RUN_REFERENCES:
+        store.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (new, old))
+    store.execute("DELETE FROM runs WHERE id = ?", (old,))
+
+
+def delete_run(store: Store, run: str) -> None:
+    """Delete a run and what only its recording shows, before that is read again."""
+    rows = store.query(f"SELECT {', '.join(REQUEST_COLUMNS)} FROM requests WHERE run = ?", (run,))
+    own = [row for row in map(RequestRow._make, rows) if row.shown == run or row.kind == "rest"]
+    sessions = {row.session for row in own}
+    projects = {
+        id_: project or ""
+        for id_, project in store.fetch_by_id("sessions", ("id", "project"), sessions).values()
+    }
+    for row in own:
+        deltas: SpendDeltas = {}
+        add_requests(deltas, [row], -1)
+        upsert_spend(store, deltas, row.agent, projects)
+        store.execute("DELETE FROM requests WHERE id = ?", (row.id,))
+    calls = [
+        call_from_row(row)
+        for row in store.query(f"SELECT {', '.join(CALL_COLUMNS)} FROM calls WHERE run = ?", (run,))
+    ]
+    delete_calls(store, rows[0][1] if rows else "", calls, projects)
+    for table in ("changes", "denials", "texts", "session_totals"):
+        store.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+    store.execute("DELETE FROM runs WHERE id = ?", (run,))
+    store.execute(
+        "DELETE FROM sessions WHERE id = ? "
+        "AND NOT EXISTS (SELECT 1 FROM requests WHERE session = ?) "
+        "AND NOT EXISTS (SELECT 1 FROM runs WHERE session = ?)",
+        (run, run, run),
+    )
 
 
 def _update_later_runs(store: Store, report: Report) -> None:
@@ -182,18 +274,16 @@ def _update_later_runs(store: Store, report: Report) -> None:
         columns = _figure_columns(own_part, redacted_values(own_part))
         assignments = ", ".join(f"{name} = ?" for name in columns)
         store.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run))
-        if own_part.cost.source in KNOWN_TOTAL_SOURCES:
-            assign_requests(store, stored_requests(store, run), run, own_part.cost.source)
-        put_adjustment(store, own_part, run, stored_requests(store, run))
 
 
 def _figure_columns(report: Report, stored_report: dict[str, Any]) -> dict[str, Any]:
     """The columns that depend on what is known of earlier runs of the session."""
     return {
-        **{name: getattr(report.tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
+        **{name: getattr(report.tokens, name) for name in COUNTERS},
         "cost_nano": usd_to_nano(report.cost.usd),
         "cost_source": report.cost.source,
         "session_nano": usd_to_nano(report.cost.session_usd),
+        "over_session": int(any(text in OVER_SESSION for text in report.warnings)),
         "report": zlib.compress(msgspec.json.encode(stored_report), 1),
     }
 
@@ -221,6 +311,9 @@ def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -
     session.agent_version = session.agent_version or values["agent_version"]
     session.project = session.project or report.cwd
     session.model = session.model or (values["model"] and base_model_name(values["model"]))
+    if report.started_at is not None and session.untimed:
+        session.untimed = 0
+        session.first_at = session.last_at = None  # those of the file
     if report.started_at is not None or session.first_at is None:
         session.first_at = min(values["started_at"], session.first_at or values["started_at"])
         session.last_at = max(values["ended_at"], session.last_at or 0)

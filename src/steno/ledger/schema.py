@@ -435,6 +435,39 @@ WINDOW_SOURCE = """
 ALTER TABLE sessions ADD COLUMN context_limit_source TEXT;  -- reported; NULL: known by the model
 """
 
+# Which run shows a request, running totals of sessions, and what forks copied.
+JOIN = f"""
+ALTER TABLE requests ADD COLUMN shown TEXT;                    -- run whose output shows it
+ALTER TABLE requests ADD COLUMN final <int> NOT NULL DEFAULT 1;    -- its output is complete
+ALTER TABLE requests ADD COLUMN partial <int> NOT NULL DEFAULT 0;  -- 1: figures: a lower bound
+UPDATE requests SET shown = run WHERE run IS NOT NULL AND kind = 'request';
+ALTER TABLE runs ADD COLUMN identity TEXT;     -- equal for two recordings of one process
+ALTER TABLE runs ADD COLUMN first_request <int>;   -- the same, of incomplete recordings
+ALTER TABLE runs ADD COLUMN derived <int> NOT NULL DEFAULT 0;       -- 1: its file has no run id
+ALTER TABLE runs ADD COLUMN over_session <int> NOT NULL DEFAULT 0;  -- 1: totals of the session
+ALTER TABLE sessions ADD COLUMN untimed <int> NOT NULL DEFAULT 0;  -- 1: times of files only
+ALTER TABLE spend ADD COLUMN partial <int> NOT NULL DEFAULT 0;     -- rows that are a lower bound
+CREATE TABLE session_totals (           -- the agent's own totals of a session, at some times
+    id        <int> PRIMARY KEY,
+    session   TEXT NOT NULL,
+    at        <int> NOT NULL,           -- time of the line before it
+    cost_nano <int>,
+    models    TEXT NOT NULL,            -- JSON: the figures of each model
+    run       TEXT,                     -- that reported it; NULL: the session's own file
+    requests  <int>                     -- that it stands for; NULL: unknown
+);
+CREATE INDEX session_totals_session ON session_totals (session, at);
+CREATE TABLE inherited (                -- requests that a file repeats from another session
+    session   TEXT NOT NULL,            -- that repeats it
+    request   <int> NOT NULL,           -- id in `requests`
+    PRIMARY KEY (session, request)
+) <by key>;
+CREATE INDEX inherited_request ON inherited (request);
+{sum_tables.replacement(sum_tables.SPEND_TABLES)}
+CREATE INDEX session_spend_cost ON session_spend (cost_nano DESC, requests DESC, session);
+CREATE INDEX session_spend_tokens ON session_spend (tokens DESC, session);
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
@@ -443,11 +476,12 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("labels and origin", LABELS_AND_ORIGIN),
     ("context overhead", CONTEXT_OVERHEAD),
     ("indexes", INDEXES),
-    ("sums", sum_tables.migration(sum_tables.SUM_TABLES) + INDEXES_BY_NAME),
+    ("sums", sum_tables.migration(sum_tables.FIRST_SUM_TABLES) + INDEXES_BY_NAME),
     ("limits", LIMITS),
     ("search", SEARCH),
     ("calls by time", CALLS_BY_TIME),
     ("team", TEAM),
     ("number of sessions", sum_tables.migration([sum_tables.ROW_COUNTS])),
     ("source of the window", WINDOW_SOURCE),
+    ("join", JOIN),
 )

@@ -16,6 +16,7 @@ from msgspec import Struct
 from .. import agents
 from .. import event as ev
 from ..agents import Agent
+from ..agents.base import default_scan_usage
 from ..codec.decode import MAX_LINE_BYTES, decoder
 from ..codec.documents import is_document_start
 from ..codec.redact import redact
@@ -30,6 +31,7 @@ from ..report import Report
 from ..workspace.origin import host_name, repository_of, user_name
 from .row_sink import LedgerRowSink
 from .rows import RowBatch, fill_ids, stable_id
+from .run_record import run_identity
 
 HEAD_BYTES = 1024  # hashed at the start of a file
 TAIL_BYTES = 256  # hashed before the position where the last reading ended
@@ -70,6 +72,7 @@ class PartResult(Struct, array_like=True):
     report: bytes | None = None
     problem: str | None = None
     run_columns: dict[str, str | int | None] = {}  # columns that a report doesn't know
+    is_derived: bool = False  # the file names no run
 
 
 class ResumeState(Struct, array_like=True):
@@ -89,7 +92,8 @@ def read_part(part: SourcePart) -> PartResult:
         if part.kind != "transcript":
             return _read_run(part, agents.get_agent(part.agent or None))
         agent = agents.get_agent(part.agent) or agents.CLAUDE
-        read = _read_requests if part.is_requests_only else _read_transcript
+        has_scan = agent.transcripts.scan_usage is not default_scan_usage
+        read = _read_requests if part.is_requests_only and has_scan else _read_transcript
         result = read(part, agent)
         if result.batch is not None:
             if part.is_named and not part.start_offset and result.batch.is_empty:
@@ -306,6 +310,7 @@ def _read_run(part: SourcePart, agent: Agent | None) -> PartResult:
     report = parser.report(recording.name, price)
     report.origin = redact_origin(report.origin)
     batch = sink.batch()
+    is_derived = report.run_id is None
     report.run_id = report.run_id or _derive_run_id(report, batch, part)
     fill_ids(batch, report.run_id, report.session_id or report.run_id)
     return PartResult(
@@ -317,6 +322,7 @@ def _read_run(part: SourcePart, agent: Agent | None) -> PartResult:
         run=report.run_id,
         report=msgspec.json.encode(report),
         run_columns=_task_columns(parser),
+        is_derived=is_derived,
     )
 
 
@@ -337,10 +343,13 @@ def _task_columns(parser: RunParser) -> dict[str, str | int | None]:
 def _derive_run_id(report: Report, batch: RowBatch, part: SourcePart) -> str:
     """Return the id of a run without one, from its session and first request: equal for copies.
 
-    Without any request, from its content and path.
+    Without any request, from its result, else from its content and path.
     """
     if batch.requests:
         return f"{stable_id('run', report.session_id, batch.requests[0].id):016x}"
+    identity = run_identity(report, batch.id_namespace)
+    if identity is not None:
+        return identity
     path = Path(part.path)
     with io.FileIO(path / "stdout" if path.is_dir() else path) as file:
         content = _hash(file.read(MAX_BUFFER_BYTES))

@@ -13,7 +13,7 @@ from ..errors import LedgerError
 from .protocol import NOTICE_SECONDS, LockPolicy, Row, Store, now_ms, query_value
 from .sqlite import IN_MEMORY, REBUILD_SUFFIX, SQLiteStore
 
-SCHEMA_VERSION = 13  # the number of migrations in `schema`; a test compares them
+SCHEMA_VERSION = 14  # the number of migrations in `schema`; a test compares them
 PROGRESS_SECONDS = 10.0  # between two lines about a migration
 PROGRESS_STEPS = 10_000  # SQLite's instructions between two looks at signals: about 1 ms
 

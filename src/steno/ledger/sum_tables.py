@@ -13,6 +13,7 @@ SPEND_SUMS = (
     *("requests", "input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h"),
     *("reported_nano", "computed_nano", "saved_nano", "unpriced", "unpriced_tokens"),
 )
+SPEND_SUMS_WITH_PARTIAL = (*SPEND_SUMS, "partial")
 _COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning")
 _RUN_FIGURES = (*_COUNTERS, "cost_nano", "turns", "duration_ms")
 
@@ -54,26 +55,29 @@ class SumTable(Struct, frozen=True):
         )
 
 
-_SPEND_VALUES = {name: f"{{0}}{name}" for name in SPEND_SUMS}
-SUM_TABLES = (
-    SumTable("hourly_spend", "spend", {"hour": "{0}hour", "model": "{0}model"}, _SPEND_VALUES),
-    SumTable(
-        "daily_spend",
-        "spend",
-        {"day": "{0}hour / 24", **{name: f"{{0}}{name}" for name in ("agent", "project", "model")}},
-        _SPEND_VALUES,
-    ),
-    SumTable(
-        "session_spend",
-        "spend",
-        {"session": "{0}session"},
-        {
-            **_SPEND_VALUES,
-            "cost_nano": "({0}reported_nano + {0}computed_nano)",
-            "tokens": "({0}input + {0}cache_write + {0}cache_read + {0}output)",
-        },
-        follows_deletes=True,
-    ),
+def _spend_tables(sums: Sequence[str]) -> tuple[SumTable, ...]:
+    values = {name: f"{{0}}{name}" for name in sums}
+    names = {name: f"{{0}}{name}" for name in ("agent", "project", "model")}
+    return (
+        SumTable("hourly_spend", "spend", {"hour": "{0}hour", "model": "{0}model"}, values),
+        SumTable("daily_spend", "spend", {"day": "{0}hour / 24", **names}, values),
+        SumTable(
+            "session_spend",
+            "spend",
+            {"session": "{0}session"},
+            {
+                **values,
+                "cost_nano": "({0}reported_nano + {0}computed_nano)",
+                "tokens": "({0}input + {0}cache_write + {0}cache_read + {0}output)",
+            },
+            follows_deletes=True,
+        ),
+    )
+
+
+FIRST_SPEND_TABLES = _spend_tables(SPEND_SUMS)
+SPEND_TABLES = _spend_tables(SPEND_SUMS_WITH_PARTIAL)
+_OTHER_TABLES = (
     SumTable(
         "daily_runs",
         "runs",
@@ -100,6 +104,8 @@ SUM_TABLES = (
         },
     ),
 )
+SUM_TABLES = (*SPEND_TABLES, *_OTHER_TABLES)
+FIRST_SUM_TABLES = (*FIRST_SPEND_TABLES, *_OTHER_TABLES)
 ROW_COUNTS = SumTable(
     "row_counts", "sessions", {"name": "'sessions'"}, {"total": "1"}, ignores_updates=True
 )
@@ -120,6 +126,24 @@ def migration(tables: Sequence[SumTable]) -> str:
         *_postgres_triggers(tables),
     ]
     return "".join(f"{statement};\n" for statement in statements)
+
+
+def replacement(tables: Sequence[SumTable]) -> str:
+    """The same for tables that exist, with other sums."""
+    actions = ("insert", "update", "delete")
+    statements = [
+        *(f"<sqlite> DROP TRIGGER {table.name}_{action}" for table in tables for action in actions),
+        *(
+            statement
+            for source in dict.fromkeys(table.source for table in tables)
+            for statement in (
+                *(f"<postgresql> DROP TRIGGER {source}_{action} ON {source}" for action in actions),
+                f"<postgresql> DROP FUNCTION add_{source}()",
+            )
+        ),
+        *(f"DROP TABLE {table.name}" for table in tables),
+    ]
+    return "".join(f"{statement};\n" for statement in statements) + migration(tables)
 
 
 def _create(table: SumTable) -> str:

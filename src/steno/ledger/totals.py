@@ -28,6 +28,7 @@ class SpendSums(Struct, gc=False):
     saved_nano: int = 0
     unpriced: int = 0
     unpriced_tokens: int = 0
+    partial: int = 0
 
 
 class ToolUseSums(Struct, gc=False):
@@ -45,6 +46,9 @@ class ToolUseSums(Struct, gc=False):
 SPEND_COLUMNS = ("session", "model", "hour", "agent", "project", *SpendSums.__struct_fields__)
 ADD_TO_SPEND = "ON CONFLICT (session, model, hour) DO UPDATE SET " + ", ".join(
     f"{name} = spend.{name} + excluded.{name}" for name in SpendSums.__struct_fields__
+)
+DELETE_EMPTY_SPEND = "DELETE FROM spend WHERE hour = ? AND session = ? AND model = ?" + "".join(
+    f" AND {name} = 0" for name in SpendSums.__struct_fields__
 )
 TOOL_USE_COLUMNS = ("hour", "agent", "project", "name", *ToolUseSums.__struct_fields__)
 ADD_TO_TOOL_USE = "ON CONFLICT (hour, agent, project, name) DO UPDATE SET " + ", ".join(
@@ -67,7 +71,7 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
     """
     for row in rows:
         _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
-        reasoning, write_1h, cost, saved, source, count = others
+        reasoning, write_1h, cost, saved, source, count, _, _, partial = others
         key = (session, model, at // HOUR_MS)
         total = deltas.get(key)
         if total is None:
@@ -80,6 +84,7 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
         total.reasoning += sign * reasoning
         total.cache_write_1h += sign * write_1h
         total.saved_nano += sign * saved
+        total.partial += sign * partial
         if cost is None:
             total.unpriced_tokens += sign * (input_ + write + read + output)
             total.unpriced += sign * count
@@ -96,6 +101,9 @@ def upsert_spend(store: Store, deltas: SpendDeltas, agent: str, projects: dict[s
         for (session, model, hour), sums in sorted(deltas.items())
     ]
     store.upsert("spend", SPEND_COLUMNS, rows, ADD_TO_SPEND)
+    emptied = [key for key, sums in deltas.items() if min(astuple(sums)) < 0]
+    for session, model, hour in emptied:
+        store.execute(DELETE_EMPTY_SPEND, (hour, session, model))
 
 
 def add_call(
@@ -162,6 +170,7 @@ class UsageTotals(Struct):
     saved_nano: int = 0
     unpriced: int = 0
     unpriced_tokens: int = 0
+    partial: int = 0  # requests and runs whose figures are a lower bound
 
     def plus(self, other: "UsageTotals") -> "UsageTotals":
         """Return the sum of both."""
@@ -204,6 +213,11 @@ class UsageTotals(Struct):
         """Cached part of the input."""
         return cache_hit_rate(self.tokens)
 
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether a source of the figures says that it leaves something out."""
+        return self.partial > 0
+
     def as_json(self) -> dict[str, Any]:
         """Return JSON values with the names of the report."""
         cost = {
@@ -216,6 +230,7 @@ class UsageTotals(Struct):
         }
         return {
             "requests": self.known_requests,
+            "is_lower_bound": self.is_lower_bound,
             "tokens": to_builtins(self.tokens),
             "cache_hit_rate": self.cache_hit_rate,
             "cost": cost,

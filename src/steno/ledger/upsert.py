@@ -3,9 +3,8 @@
 Everything happens in the caller's transaction. Writing the same rows twice changes nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from operator import add
 from typing import TypeVar
 
 from msgspec import Struct
@@ -15,7 +14,6 @@ from ..pricing import Rates, cache_saving, cost_of, price, rates
 from ..units import DAY_MS
 from .copies import MAX_CLOCK_SKEW_MS, with_session_ids, without_copies
 from .protocol import Row, Store
-from .reconcile import KNOWN_TOTAL_SOURCES, find_run_at, load_run_intervals, reconcile
 from .rows import (
     CALL_COLUMNS,
     CHANGE_COLUMNS,
@@ -23,6 +21,7 @@ from .rows import (
     LIMIT_COLUMNS,
     REQUEST_COLUMNS,
     SESSION_COLUMNS,
+    SESSION_TOTAL_COLUMNS,
     TEXT_COLUMNS,
     UNKNOWN_CONTEXT,
     ParsedRequest,
@@ -36,6 +35,7 @@ from .rows import (
     request_from_row,
     stable_id,
 )
+from .settle import RequestPricer, sessions_to_settle, settle
 from .totals import (
     SpendDeltas,
     ToolUseDeltas,
@@ -50,8 +50,6 @@ MAX_COST_NANO = 10**18  # a billion dollars, and still within a 64-bit column
 ON_CONFLICT_IGNORE = "ON CONFLICT DO NOTHING"
 SESSION_INDEX = CALL_COLUMNS.index("session")
 
-CostAndSaving = tuple[int | None, int]  # cost and cache saving of a request, in nano-dollars
-RequestPricer = Callable[[ParsedRequest], CostAndSaving]
 T = TypeVar("T", ParsedRequest, ParsedToolCall)
 
 
@@ -60,7 +58,7 @@ class Pricer(Struct):
 
     _rates: dict[tuple[str, int], Rates | None] = {}
 
-    def __call__(self, request: ParsedRequest) -> CostAndSaving:
+    def __call__(self, request: ParsedRequest) -> tuple[int | None, int]:
         key = (request.model, request.at // DAY_MS)
         if key not in self._rates:
             self._rates[key] = rates(request.model, _request_time(request))
@@ -92,21 +90,20 @@ def upsert_batches(
     store: Store,
     batches: Sequence[RowBatch],
     pricer: RequestPricer,
-    *,
-    cost_source: str | None = None,
+    runs: Mapping[str, str] | None = None,
 ) -> UpsertCounts:
-    """Write the rows of some files.
-
-    `cost_source` is set if the rows belong to a run whose total cost is known (`reported` or
-    `local`).
-    """
+    """Write the rows of some files, and what follows. `runs`: the changed ones, by session."""
     counts = UpsertCounts()
+    runs = runs or {}
+    sessions = set(runs)
     batches = [with_session_ids(batch) for batch in batches]
     for agent in dict.fromkeys(batch.agent for batch in batches):
         own = [batch for batch in batches if batch.agent == agent]
         projects = _upsert_sessions(store, agent, own)
         own = [without_copies(store, batch, projects) for batch in own]
-        counts.requests += _upsert_requests(store, agent, own, projects, pricer, cost_source)
+        new, touched = _upsert_requests(store, agent, own, projects, pricer)
+        counts.requests += new
+        sessions |= touched | projects.keys()
         counts.calls += _upsert_calls(store, agent, own, projects)
         for table, columns in (
             ("changes", CHANGE_COLUMNS),
@@ -117,13 +114,21 @@ def upsert_batches(
         _upsert_texts(store, own)
         limits = (astuple(row) for batch in own for row in batch.limits)
         store.upsert("limits", LIMIT_COLUMNS, limits, ON_CONFLICT_IGNORE)
+        totals = {row.id: astuple(row) for batch in own for row in batch.totals}
+        store.upsert("session_totals", SESSION_TOTAL_COLUMNS, totals.values(), EARLIER_TOTAL)
+    settle(store, sessions_to_settle(store, sessions), pricer, runs)
     return counts
+
+
+EARLIER_TOTAL = (
+    "ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE excluded.at < session_totals.at"
+)
 
 
 def add_run(table: str) -> str:
     """The clause that adds its run to a row that was read from a transcript before."""
     return (
-        "ON CONFLICT (id) DO UPDATE SET run = excluded.run "
+        "ON CONFLICT (id) DO UPDATE SET run = excluded.run, session = excluded.session "
         f"WHERE {table}.run IS NULL AND excluded.run IS NOT NULL"
     )
 
@@ -153,23 +158,24 @@ def _upsert_sessions(store: Store, agent: str, batches: Sequence[RowBatch]) -> d
     for batch in batches:
         for name, session in batch.sessions.items():
             if name in sessions:
-                session = merge_sessions(sessions[name], session, batch.is_from_start)
+                session = merge_sessions(sessions[name], session)
             sessions[name] = session
         for request in batch.requests:
             if request.session not in sessions:
-                sessions[request.session] = ParsedSession(first_at=request.at, last_at=request.at)
+                sessions[request.session] = ParsedSession(
+                    first_at=request.at, last_at=request.at, untimed=1
+                )
         for call in batch.calls:
             _extend_active_time(sessions, call)
 
     existing = store.fetch_by_id("sessions", SESSION_COLUMNS, sessions)
-    from_start = {name for batch in batches if batch.is_from_start for name in batch.sessions}
     rows: list[Row] = []
     projects: dict[str, str] = {}
     for name, session in sessions.items():
         if name in existing:
             _id, _agent, *fields = existing[name]
             old = ParsedSession(*fields)
-            session = merge_sessions(old, session, name in from_start)
+            session = merge_sessions(old, session)
             if old.project is None and session.project is not None:
                 store.execute(
                     "UPDATE spend SET project = ? WHERE session = ? AND project = ''",
@@ -202,7 +208,7 @@ def _extend_active_time(sessions: dict[str, ParsedSession], call: ParsedToolCall
     """Include a call in the active time of its session: it may be the last thing known of it."""
     session = sessions.get(call.session)
     if session is None:
-        sessions[call.session] = ParsedSession(first_at=call.at, last_at=call.at)
+        sessions[call.session] = ParsedSession(first_at=call.at, last_at=call.at, untimed=1)
         return
     if session.first_at is None or call.at < session.first_at:
         session.first_at = call.at
@@ -210,33 +216,29 @@ def _extend_active_time(sessions: dict[str, ParsedSession], call: ParsedToolCall
         session.last_at = call.at
 
 
-def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) -> ParsedSession:
-    """Merge two readings of a session: state from the later one, origin from the earlier one.
-
-    `is_from_start`: the new reading covers the whole file, so its counts include the old ones.
-    """
-    combine = max if is_from_start else add
-    if (new.last_at or 0) < (old.last_at or 0):
-        late, early = old, new
-    else:
-        late, early = new, old
+def merge_sessions(old: ParsedSession, new: ParsedSession) -> ParsedSession:
+    """Merge two readings of a session: state from the later one, origin from the earlier one."""
+    early, late = sorted((old, new), key=_lateness)
     context = late if _has_better_context(late, early) else early
-    limit = late.context_limit or early.context_limit
-    sources = (part.context_limit_source for part in (late, early) if part.context_limit == limit)
-    starts = [session.first_at for session in (old, new) if session.first_at is not None]
+    first, last = sorted((old, new), key=_started)
+    timed = [session for session in (old, new) if session.untimed == min(old.untimed, new.untimed)]
+    starts = [session.first_at for session in timed if session.first_at is not None]
+    # A window that the agent reports comes before the one that is known of the model.
+    windows = sorted((late, early), key=lambda part: part.context_limit_source is None)
+    window = next((part for part in windows if part.context_limit), late)
     return ParsedSession(
         agent_version=late.agent_version or early.agent_version,
         project=old.project or new.project,
         model=late.model or early.model,
-        title=old.title or new.title,
+        title=first.title or last.title,
         first_at=min(starts, default=None),
-        last_at=_max_known(old.last_at, new.last_at),
-        prompts=combine(old.prompts, new.prompts),
+        last_at=_max_known(*(session.last_at for session in timed)),
+        prompts=max(old.prompts, new.prompts),
         turns=old.turns if new.turns is None else new.turns,
         context_used=context.context_used,
-        context_limit=limit,
+        context_limit=window.context_limit,
         context_peak=_max_known(old.context_peak, new.context_peak),
-        compactions=combine(old.compactions, new.compactions),
+        compactions=max(old.compactions, new.compactions),
         reported_nano=_max_known(old.reported_nano, new.reported_nano),
         stop=late.stop or early.stop,
         context_source=context.context_source,
@@ -245,8 +247,22 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         repository=old.repository or new.repository,
         branch=old.branch or new.branch,
         overhead=late.overhead or early.overhead,
-        context_limit_source=next(filter(None, sources), None),
+        context_limit_source=window.context_limit_source,
+        untimed=min(old.untimed, new.untimed),
     )
+
+
+def _lateness(session: ParsedSession) -> tuple[bool, int, int, str]:
+    return (
+        not session.untimed,
+        session.last_at or 0,
+        session.context_used or 0,
+        session.model or "",
+    )
+
+
+def _started(session: ParsedSession) -> tuple[int, int, str]:
+    return (session.untimed, session.first_at or 0, session.title or "")
 
 
 def _has_better_context(late: ParsedSession, early: ParsedSession) -> bool:
@@ -269,44 +285,39 @@ def _upsert_requests(
     batches: Sequence[RowBatch],
     projects: dict[str, str],
     pricer: RequestPricer,
-    cost_source: str | None,
-) -> int:
+) -> tuple[int, set[str]]:
+    """Return the number of new requests, and the sessions that lost some to another one."""
     requests = _merge_copies(store, (batch.requests for batch in batches), merge_requests)
-    unassigned = [request for request in requests.values() if request.run is None]
-    run_sources = _assign_runs(store, unassigned) if unassigned else {}
-    rows = [
-        priced_row(agent, request, pricer, cost_source or run_sources.get(request.run or ""))
-        for request in requests.values()
-    ]
+    rows = [priced_row(agent, request, pricer) for request in requests.values()]
     inserted = store.try_insert("requests", REQUEST_COLUMNS, rows)
     existing = {} if inserted else store.fetch_by_id("requests", REQUEST_COLUMNS, requests)
     deltas: SpendDeltas = {}
+    others: set[str] = set()
     if existing:
         rows = _changed_rows(rows, requests, existing, pricer)
-        replaced = (existing[row[0]] for row in rows if row[0] in existing)  # by id
+        replaced = [existing[row[0]] for row in rows if row[0] in existing]  # by id
         add_requests(deltas, replaced, -1)
+        others = {RequestRow._make(row).session for row in existing.values()} - projects.keys()
     add_requests(deltas, rows)
     if not inserted:
         store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
-    upsert_spend(store, deltas, agent, projects)
-    for run in sorted(run_sources):
-        reconcile(store, run)
-    return len(requests) - len(existing)
+    upsert_spend(store, deltas, agent, {**projects, **_load_projects(store, others)})
+    _add_inherited(store, batches, existing)
+    return len(requests) - len(existing), others
 
 
-def _assign_runs(store: Store, requests: Sequence[ParsedRequest]) -> dict[str, str]:
-    """Assign requests without a run to the run that was active at their time.
-
-    Returns the cost source of each such run.
-    """
-    intervals = load_run_intervals(store, {request.session for request in requests})
-    sources: dict[str, str] = {}
-    for request in requests if intervals else ():
-        found = find_run_at(intervals.get(request.session, ()), request.at)
-        if found is not None:
-            request.run = found.run
-            sources[found.run] = found.cost_source
-    return sources
+def _add_inherited(store: Store, batches: Sequence[RowBatch], existing: dict[int, Row]) -> None:
+    """Remember the sessions that show a request which another session shows too."""
+    sessions: dict[int, set[str]] = {}
+    for batch in batches:
+        for request in batch.requests:
+            sessions.setdefault(request.id, set()).add(request.session)
+    for id_, row in existing.items():
+        sessions[id_].add(RequestRow._make(row).session)
+    copies = [
+        (session, id_) for id_, names in sessions.items() if len(names) > 1 for session in names
+    ]
+    store.upsert("inherited", ("session", "request"), sorted(copies), ON_CONFLICT_IGNORE)
 
 
 def _changed_rows(
@@ -318,45 +329,20 @@ def _changed_rows(
     """Return the new rows and those that change an existing one, merged with it."""
     changed = []
     for row in rows:
-        new = RequestRow._make(row)
-        if new.id in existing:
-            old = RequestRow._make(existing[new.id])
-            known = [name for name in (old.source, new.source) if name in KNOWN_TOTAL_SOURCES]
-            cost_source = known[0] if known else None
-            source_changed = cost_source is not None and cost_source != old.source
-            request = requests[new.id]
-            if old.source == "reported" or not (source_changed or _has_news(old, request)):
+        if row[0] in existing:
+            old = RequestRow._make(existing[row[0]])
+            known = request_from_row(old)
+            merged = merge_requests(known, requests[old.id])
+            if merged == known:
                 continue
-            merged = merge_requests(request_from_row(old), request)
-            row = priced_row(new.agent, merged, pricer, cost_source)
+            row = priced_row(old.agent, merged, pricer)
         changed.append(row)
     return changed
 
 
-def _has_news(old: RequestRow, request: ParsedRequest) -> bool:
-    """Whether a request has larger counters than its row, or a run that the row lacks."""
-    return (
-        request.input > old.input
-        or request.cache_write > old.cache_write
-        or request.cache_read > old.cache_read
-        or request.output > old.output
-        or request.reasoning > old.reasoning
-        or request.cache_write_1h > old.cache_write_1h
-        or (old.run is None and request.run is not None)
-    )
-
-
-def priced_row(
-    agent: str, request: ParsedRequest, pricer: RequestPricer, cost_source: str | None
-) -> Row:
+def priced_row(agent: str, request: ParsedRequest, pricer: RequestPricer) -> Row:
     """Return the fields of a RequestRow as a plain tuple, which sqlite3 writes 25 % faster."""
-    if cost_source == "local":
-        cost: int | None = 0
-        saved = 0
-    else:
-        cost, saved = pricer(request)
-    if cost_source is not None:
-        cost = cost or 0
+    cost, saved = pricer(request)
     return (
         request.id,
         agent,
@@ -375,24 +361,36 @@ def priced_row(
         request.cache_write_1h,
         cost,
         saved,
-        cost_source or ("unknown" if cost is None else "computed"),
+        "unknown" if cost is None else "computed",
         1,
+        request.run,
+        int(request.final),
+        int(not request.final),
     )
 
 
 def merge_requests(first: ParsedRequest, second: ParsedRequest) -> ParsedRequest:
-    """Merge two copies of a request: counters only grow; its place is that of the first copy."""
+    """Merge two copies of a request, in either order: counters only grow.
+
+    Its place is the one that a run shows, else that of the session with the smaller id.
+    """
+    place = min((first, second), key=_place)
     return replace(
-        first,
-        run=first.run or second.run,
-        model=first.model if first.model != "unknown" else second.model,
+        place,
+        model=min(first.model, second.model, key=lambda name: (name == "unknown", name)),
+        at=min(first.at, second.at),
         input=max(first.input, second.input),
         cache_write=max(first.cache_write, second.cache_write),
         cache_read=max(first.cache_read, second.cache_read),
         output=max(first.output, second.output),
         reasoning=max(first.reasoning, second.reasoning),
         cache_write_1h=max(first.cache_write_1h, second.cache_write_1h),
+        final=first.final or second.final,
     )
+
+
+def _place(request: ParsedRequest) -> tuple[bool, str, str, str]:
+    return (request.run is None, request.session, request.run or "", request.parent or "")
 
 
 # -- texts ---------------------------------------------------------------------------------------
@@ -477,9 +475,10 @@ def _merge_calls(old: ParsedToolCall, new: ParsedToolCall) -> ParsedToolCall:
 
     Copies of a transcript can lose the time between call and result, so the longer duration wins.
     """
+    place = min((old, new), key=lambda call: (call.run is None, call.session, call.run or ""))
     return replace(
-        old,
-        run=old.run or new.run,
+        place,
+        at=min(old.at, new.at),
         duration_ms=_max_known(old.duration_ms, new.duration_ms),
         ok=new.ok if old.ok is None else old.ok,
         denied=bool(old.denied or new.denied),

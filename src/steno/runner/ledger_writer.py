@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from threading import Lock, Thread
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -380,7 +381,11 @@ class LedgerWriter:
         fill_ids(batch, run.id, report.session_id or run.requested_session_id or run.id)
         batch.limits += _reached_limits(report, batch)
         started_at = int(run.started_at * 1000)
-        columns = {"task": self._task_id, "attempt": self._attempt, "why": why}
+        columns: dict[str, Any] = {
+            "task": self._task_id,
+            "attempt": self._attempt,
+            "why": why,
+        }
         # The task's report shares the list, and adds to it.
         report = replace(report, warnings=[*report.warnings])
         self._submit(

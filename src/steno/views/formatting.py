@@ -226,6 +226,11 @@ def format_hit_rate(rate: float | None) -> str:
     return format_percent(rate) + word
 
 
+def at_least(text: str, is_lower_bound: bool) -> str:
+    """The text of a figure, with a sign if it is only a lower bound."""
+    return f"≥{text}" if is_lower_bound and text != UNKNOWN else text
+
+
 def format_money(dollars: float | None) -> str:
     """Dollars; the smaller the amount, the more decimals."""
     if dollars is None:

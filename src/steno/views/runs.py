@@ -8,6 +8,7 @@ from ..ledger.results import Note, RunSummary, SessionSummary
 from ..ledger.totals import UsageTotals
 from .formatting import (
     UNKNOWN,
+    at_least,
     format_compact,
     format_count,
     format_duration,
@@ -172,10 +173,11 @@ def sessions_table(
     """
     lines = render_table(style, SESSION_COLUMNS, [_session_row(row, when) for row in sessions])
     unpriced = f" ({format_count(totals.unpriced, 'request')} unpriced)" if totals.unpriced else ""
+    cost = at_least(format_money(nano_to_usd(totals.cost_nano)), totals.is_lower_bound)
+    tokens = at_least(format_number(totals.tokens.total), totals.is_lower_bound)
     text = (
         f"{format_count(total_count, 'session')}: "
-        f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}, "
-        f"{format_number(totals.tokens.total)} tokens in {_requests_text(totals)}"
+        f"{cost}{unpriced}, {tokens} tokens in {_requests_text(totals)}"
         f"{PRUNED_NOTE if includes_pruned else ''}"
     )
     more = _more_rows_hint(total_count - len(sessions), style)
@@ -190,8 +192,8 @@ def _session_row(session: SessionSummary, when: LocalTimeFormatter) -> list[Cell
         session.short_id,
         when(session.last_at),
         format_number(totals.known_requests),
-        format_compact(totals.tokens.total),
-        format_money(nano_to_usd(totals.cost_nano)) + unpriced,
+        at_least(format_compact(totals.tokens.total), totals.is_lower_bound),
+        at_least(format_money(nano_to_usd(totals.cost_nano)), totals.is_lower_bound) + unpriced,
         _context_gauge(session),
         "" if session.context_peak is None else format_compact(session.context_peak),
         session.project or "",

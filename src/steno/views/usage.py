@@ -17,6 +17,7 @@ from ..ledger.totals import (
 )
 from .formatting import (
     UNKNOWN,
+    at_least,
     bar,
     format_compact,
     format_count,
@@ -116,13 +117,14 @@ def _usage_row(
     totals = row.totals
     tokens = totals.tokens
     format_tokens = format_number if style.columns >= WIDE_COLUMNS else format_compact
-    parts = (tokens.input, tokens.output, tokens.cache_write, tokens.cache_read, tokens.total)
+    parts = (tokens.input, tokens.output, tokens.cache_write, tokens.cache_read)
     is_priced = totals.cost_nano is not None
     return [
         label,
         "" if breakdown else ", ".join(short_model_name(model.key) for model in row.models),
         *map(format_tokens, parts),
-        format_money(nano_to_usd(totals.cost_nano)),
+        at_least(format_tokens(tokens.total), totals.is_lower_bound),
+        at_least(format_money(nano_to_usd(totals.cost_nano)), totals.is_lower_bound),
         Cell(f"+{format_number(totals.unpriced)}" if totals.unpriced else "", "yellow"),
         format_number(totals.known_requests),
         format_percent(totals.cache_hit_rate) if totals.cache_hit_rate is not None else "-",
@@ -161,6 +163,8 @@ def _footnotes(usage: UsageReport, short_ids: Mapping[str, str]) -> Iterator[str
         saved = format_money(nano_to_usd(total.saved_nano))
         rate = format_hit_rate(total.cache_hit_rate)
         yield f"cache: {rate} of input tokens, saved {saved}"
+    if total.is_lower_bound:
+        yield f"≥ at least: the figures of {format_count(total.partial, 'request')} are incomplete"
     for row in usage.unpriced:
         yield f"unpriced: {row.key or 'unnamed model'} ({_unpriced_counts(row.totals)})"
     if usage.runs_without_usage:

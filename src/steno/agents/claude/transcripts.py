@@ -15,6 +15,7 @@ from . import other_lines, wire
 from .tables import SIDE_LINE_TYPES, SYNTHETIC_MODEL
 
 COST_STATE_MARKER = b'"type":"cost-state"'
+_COST_STATE_START = b"{" + COST_STATE_MARKER
 _ASSISTANT_MARKER = b'"type":"assistant"'
 _MESSAGE_KEY = b'"message":'
 _CONTENT_KEY = b'"content":'
@@ -60,6 +61,10 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     pattern = _NO_PATTERN
     last_usage: dict[str | None, tuple[object, ...]] = {}  # by thread
     for number, data in enumerate(lines, 1):
+        if data.startswith(_COST_STATE_START):
+            session = decode_lenient(data, wire.LineDetails).sessionId
+            yield other_lines.cost_state(data, (number, session, None, None))
+            continue
         if has_started and not is_complete and _is_redundant(data, pattern):
             continue
         line = _decode_line(data)

@@ -20,7 +20,7 @@ from ..line_shapes import is_copilot
 from .reader import SHUTDOWN_MARKER, CopilotReader
 from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command
 from .tables import allow_rule, classify_exit
-from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from .transcripts import is_transcript_line, transcript_folders, transcript_pattern
 
 # Set by Copilot 1.0.102 in the environment of its commands.
 ENV_POLICY = EnvPolicy(
@@ -64,7 +64,6 @@ AGENT = Agent(
     transcripts=Transcripts(
         is_line=is_transcript_line,
         folders=transcript_folders,
-        scan_usage=scan_usage,
         pattern=transcript_pattern,
         totals_marker=SHUTDOWN_MARKER,
         call_identity="id",

@@ -3,22 +3,13 @@
 Their lines are those of the stream, which `CopilotReader` reads, and more.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ... import event as ev
 from ...codec.decode import decode_lenient
-from ..typed_reader import scan_events
-from .reader import CopilotReader
 
 # The lines that a usage sum needs.
-_USAGE_MARKERS = (
-    b'"session.usage_record"',
-    b'"session.start"',
-    b'"session.resume"',
-    b'"subagent.started"',
-)
 _TRANSCRIPT_ONLY_TYPES = frozenset(
     {
         "session.start",
@@ -45,8 +36,3 @@ class _LineProbe(Struct, gc=False):
 
 def is_transcript_line(line: bytes) -> bool:
     return decode_lenient(line, _LineProbe).type in _TRANSCRIPT_ONLY_TYPES
-
-
-def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """The requests of a session file and its starts, skipping all other lines undecoded."""
-    return scan_events(CopilotReader(), lines, (ev.Started, ev.Usage), _USAGE_MARKERS)

@@ -68,7 +68,8 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
-        auto_import=False,
+        call_identity="id",
+        has_own_request_ids=True,
     ),
     installation=Installation(
         command="npm install -g @qwen-code/qwen-code",
