@@ -202,6 +202,7 @@ def test_the_watchdog_imports_nothing_of_the_folder(place: PlantedPlace) -> None
 INTERPRETERS = {
     "executables.py": "own_command adds ISOLATED_PYTHON",
     "runner/handover.py": "its arguments are REPLAY_ARGS, which begin with -P",
+    "installation.py": "the text of a hint: it starts no child",
 }
 
 
