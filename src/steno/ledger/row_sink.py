@@ -125,8 +125,8 @@ class LedgerRowSink(Struct, eq=False):
             self._writers.add(id_, call)
         self._has_event_time = True
 
-    def batch(self, is_from_start: bool = True) -> RowBatch:
-        """Return all rows; `is_from_start`: read from the beginning of the file."""
+    def batch(self) -> RowBatch:
+        """Return all rows."""
         for session in self.sessions.values():
             session.project = session.project or self.start_folder
             session.untimed = int(not self._has_event_time)
@@ -141,7 +141,6 @@ class LedgerRowSink(Struct, eq=False):
             changes=list(self._changes.rows.values()),
             denials=list(self.denials.values()),
             texts=list(self.texts.values()),
-            is_from_start=is_from_start,
             sent=self.sent,
             limits=self.limits,
             totals=list(self.totals.values()),

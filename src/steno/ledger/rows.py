@@ -215,7 +215,6 @@ class RowBatch(Struct):
     changes: list[FileChangeRow]
     denials: list[DenialRow]
     texts: list[TextRow]
-    is_from_start: bool = True  # False: continued from an earlier position in the file
     sent: list[TextRow] = []  # messages of `steno send`, without an id
     limits: list[LimitRow] = []
     totals: list[SessionTotal] = []

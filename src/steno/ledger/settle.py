@@ -36,6 +36,7 @@ from .rows import (
 from .totals import SpendDeltas, add_requests, replace_on_conflict, upsert_spend
 from .witnesses import (
     COUNTERS,
+    RUN_SLACK_MS,
     TOKEN_COLUMNS,
     UNTIMED_MS,
     Checkpoint,
@@ -49,7 +50,6 @@ from .witnesses import (
 # Cost and cache saving of a request, in nano-dollars.
 RequestPricer = Callable[[ParsedRequest], tuple[int | None, int]]
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
-SLACK_MS = 5_000
 MAX_STRANGERS = 2_000
 # Whether a run has more than its own output shows.
 HAS_GAP = (
@@ -510,8 +510,8 @@ def _strangers(store: Store, session: str, runs: Sequence[RunTotal]) -> list[Req
     for run in runs:
         if run.is_session or run.total.input is None or not store.query(HAS_GAP, (run.run,)):
             continue
-        start = run.started_at - (SLACK_MS if run.is_timed else UNTIMED_MS)
-        end = run.ended_at + SLACK_MS
+        start = run.started_at - (RUN_SLACK_MS if run.is_timed else UNTIMED_MS)
+        end = run.ended_at + RUN_SLACK_MS
         for row in store.query(sql, (session, end, start, start, end, run.run)):
             found[row[0]] = RequestRow._make(row)
     return list(found.values())
@@ -527,7 +527,7 @@ def _sessions_with_run_at(store: Store, session: str) -> list[str]:
         "SELECT 1 FROM requests q WHERE q.run = r.id AND q.kind = 'rest' "
         "AND q.input + q.cache_write + q.cache_read > 0)"
     )
-    values = (session, UNTIMED_MS, UNTIMED_MS, SLACK_MS)
+    values = (session, UNTIMED_MS, UNTIMED_MS, RUN_SLACK_MS)
     found: list[str] = []
     for condition in ("r.project = o.project", "r.project IS NULL"):
         found += query_column(store, sql.format(condition), values)

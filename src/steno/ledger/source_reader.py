@@ -144,7 +144,7 @@ def _read_transcript(part: SourcePart, agent: Agent) -> PartResult:
         end_offset, is_cut = _find_last_complete_line(file)
         head, tail = fingerprint(file, end_offset)
     state_bytes = encode_resume_state(ResumeState(parser.state(), sink.state()))
-    batch = sink.batch(not part.start_offset)
+    batch = sink.batch()
     return PartResult(
         part=part,
         batch=batch,
@@ -178,7 +178,7 @@ def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
         head, tail = fingerprint(file, end_offset)
     return PartResult(
         part=part,
-        batch=sink.batch(not part.start_offset),
+        batch=sink.batch(),
         end_offset=end_offset,
         lines=part.lines,
         head=head,
